@@ -1,0 +1,34 @@
+"""`python -m tests`: everything that must hold before a change lands: ruff, mypy --strict, pytest.
+
+Arguments go to pytest: `python -m tests tests/unit -x`.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CHECKS = {
+    "ruff": ["ruff", "check", "."],
+    "mypy": ["mypy"],
+    "pytest": ["pytest"],
+}
+
+
+def main(arguments: list[str]) -> int:
+    """Run all checks, whatever the earlier ones say; 0 when every one of them passed."""
+    failed = []
+    for name, command in CHECKS.items():
+        print(f"== {name}", flush=True)
+        extra = arguments if name == "pytest" else []
+        if subprocess.run([sys.executable, "-m", *command, *extra], cwd=ROOT).returncode != 0:
+            failed.append(name)
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
