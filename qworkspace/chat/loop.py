@@ -1,0 +1,145 @@
+"""The model loop of a turn: ask, stream, journal, run tools, ask again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from qworkspace.base.clock import Clock
+from qworkspace.chat.context import Compactor
+from qworkspace.chat.live import LiveTurn
+from qworkspace.chat.prompt import with_notes
+from qworkspace.chat.reliable import RetryPolicy, stream_reliably
+from qworkspace.chat.toolbox import Toolbox
+from qworkspace.chat.wire import ChatModel, Finished, Prompt, ReasoningDelta, TextDelta
+from qworkspace.errors import Conflict, ContextTooLong, ModelError
+from qworkspace.plugins.extensions import HookPoint, LoopHook, TurnContext
+from qworkspace.sessions.models import CallState, Message, ToolCallPart
+from qworkspace.sessions.store import SessionStore
+
+logger = logging.getLogger(__name__)
+DRAFT_SECONDS = 2.0
+
+RunHooks = Callable[[HookPoint], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class LoopParts:
+    """What the loop works with in one turn."""
+
+    models: Sequence[ChatModel]
+    toolbox: Toolbox
+    sessions: SessionStore
+    compactor: Compactor
+    policy: RetryPolicy
+    clock: Clock
+    run_hooks: RunHooks
+
+
+class ModelLoop:
+    """Carries one turn from its messages to the final reply. `context.history` grows as it goes."""
+
+    def __init__(self, parts: LoopParts, context: TurnContext, live: LiveTurn) -> None:
+        self._parts = parts
+        self._context = context
+        self._live = live
+        self._drafted_at = parts.clock.monotonic()
+
+    async def run(self, own: list[Message]) -> Message:
+        """The final reply, not yet stored. `own` are the messages of this turn, the user's first."""
+        self._own = own
+        await self._finish_open_calls()
+        for _ in range(self._context.config.running.max_iters):
+            await self._parts.run_hooks(LoopHook.ON_MODEL_CALL)
+            reply = await self._ask()
+            if not reply.calls:
+                return reply
+            await self._parts.sessions.save_response(self._live.id, reply, self._context.usage)
+            self._live.end_step()
+            self._own.append(reply)
+            await self._run_calls(reply.calls, {})
+        limit = self._context.config.running.max_iters
+        raise Conflict(f"stopped after {limit} model calls; send a message to go on", code="iteration_limit")
+
+    async def _finish_open_calls(self) -> None:
+        """After a restart: run what never started, and answer for what did."""
+        last_calls = next((message.calls for message in reversed(self._own) if message.calls), [])
+        answered = {part.id for message in self._own for part in message.parts if part.type == "tool_result"}
+        still_open = [call for call in last_calls if call.id not in answered]
+        if still_open:
+            await self._run_calls(still_open, await self._parts.sessions.pending_calls(self._live.id))
+
+    async def _run_calls(self, calls: list[ToolCallPart], states: dict[str, CallState]) -> None:
+        for call in calls:
+            self._live.emit("tool.call", {"call_id": call.id, "name": call.name, "args": call.args})
+        results = await self._parts.toolbox.run(calls, states)
+        self._own.append(Message(role="tool", parts=tuple(results)))
+
+    async def _ask(self) -> Message:
+        """One answer of the model; a prompt that turns out too long is compacted once and tried again."""
+        if self._parts.compactor.wanted(self._prompt(), self._parts.models[0].context_window):
+            await self._compact()
+        try:
+            return await self._stream(self._prompt())
+        except ContextTooLong:
+            if not await self._compact():
+                raise
+            return await self._stream(self._prompt())
+
+    async def _compact(self) -> bool:
+        """Summarise the older messages. False when there is nothing left to shorten."""
+        await self._parts.run_hooks(LoopHook.ON_COMPRESS_CONTEXT)
+        shorter = await self._parts.compactor.compact(
+            self._live.session_id, self._context.history, self._parts.models[0], before_turn=self._live.id
+        )
+        if shorter is None:
+            return False
+        self._context.history = shorter
+        self._live.emit("notice", {"code": "compacted", "message": "earlier messages were summarised"})
+        return True
+
+    def _prompt(self) -> Prompt:
+        own = [with_notes(self._own[0], self._context.notes), *self._own[1:]]
+        return Prompt(
+            system="\n\n".join(self._context.system),
+            messages=[*self._context.history, *own],
+            tools=self._parts.toolbox.specs(),
+        )
+
+    async def _stream(self, prompt: Prompt) -> Message:
+        stream = stream_reliably(
+            self._parts.models,
+            prompt,
+            policy=self._parts.policy,
+            clock=self._parts.clock,
+            notice=lambda code, message: self._live.emit("notice", {"code": code, "message": message}),
+        )
+        async with aclosing(stream) as events:
+            async for event in events:
+                if isinstance(event, TextDelta):
+                    self._live.say(event.text)
+                    await self._keep_draft()
+                elif isinstance(event, ReasoningDelta):
+                    self._live.emit("reasoning.delta", {"text": event.text})
+                else:
+                    return self._finished(event)
+        raise ModelError("the provider's answer ended without its last event", retryable=True)
+
+    def _finished(self, event: Finished) -> Message:
+        self._context.usage = self._context.usage.plus(event.usage)
+        self._live.emit("usage", self._context.usage.model_dump())
+        if event.reason in ("length", "content_filter") and not event.message.calls:
+            why = (
+                "the answer was cut at the length limit" if event.reason == "length" else "the provider cut the answer"
+            )
+            self._live.emit("notice", {"code": f"finish_{event.reason}", "message": f"the answer was cut {why}"})
+        return event.message
+
+    async def _keep_draft(self) -> None:
+        """What was said survives a crash, all but the last two seconds of it."""
+        now = self._parts.clock.monotonic()
+        if now - self._drafted_at >= DRAFT_SECONDS:
+            self._drafted_at = now
+            await self._parts.sessions.save_draft(self._live.id, self._live.step_text)

@@ -1,0 +1,247 @@
+"""Turns per session: one at a time in each, queued, interrupted, stopped, left and re-joined, drained."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from qworkspace.base.clock import Clock
+from qworkspace.base.ids import AgentId
+from qworkspace.base.tasks import Tasks
+from qworkspace.chat.closing import Closer, Ending
+from qworkspace.chat.live import LiveTurn, StopReason, ended_live
+from qworkspace.errors import Busy, Conflict, Unavailable
+from qworkspace.sessions.models import StoredMessage, Turn, TurnRequest, TurnState
+from qworkspace.sessions.store import SessionStore
+
+QUEUE_LIMIT = 50
+ENDED_HELD = 16
+ENDED_SECONDS = 120.0
+
+Execute = Callable[[LiveTurn], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class Lane:
+    """One session's turns: the running one and those that wait."""
+
+    running: LiveTurn | None = None
+    waiting: deque[LiveTurn] = field(default_factory=deque)
+    door: asyncio.Lock = field(default_factory=asyncio.Lock)
+    entering: int = 0
+
+    @property
+    def idle(self) -> bool:
+        return self.running is None and not self.waiting and not self.entering
+
+
+class TurnRunner:
+    """Runs the turns of one agent. What `submit` returns is journaled; a service of the workspace."""
+
+    def __init__(
+        self,
+        sessions: SessionStore,
+        execute: Execute,
+        closer: Closer,
+        *,
+        agent_id: AgentId,
+        clock: Clock,
+        interrupts: Callable[[TurnRequest], bool],
+    ) -> None:
+        self._sessions = sessions
+        self._execute = execute
+        self._closer = closer
+        self._agent_id = agent_id
+        self._clock = clock
+        self._interrupts = interrupts
+        self._lanes: dict[str, Lane] = {}
+        self._ended: OrderedDict[str, LiveTurn] = OrderedDict()
+        self._tasks = Tasks("turns")
+        self._closing = False
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+
+    @property
+    def active(self) -> int:
+        """Turns that run now."""
+        return sum(lane.running is not None for lane in self._lanes.values())
+
+    @property
+    def queued(self) -> int:
+        """Turns that wait behind another of their session."""
+        return sum(len(lane.waiting) for lane in self._lanes.values())
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything holds the workspace: running, waiting or just arriving turns."""
+        return bool(self._lanes)
+
+    async def start(self) -> None:
+        """Nothing to warm up."""
+
+    def activate(self) -> None:
+        """Turns may come."""
+
+    def deactivate(self) -> None:
+        """Running turns go on; who submits here still holds this instance and is served."""
+
+    async def stop(self) -> None:
+        """End what still runs as interrupted. Idempotent."""
+        await self.drain(0)
+        await self._tasks.close("the workspace stops")
+        await self._closer.stop()
+
+    async def submit(self, request: TurnRequest) -> LiveTurn:
+        """Journal the request and run it when its session is free; `Busy` when the caller will not wait."""
+        if self._closing:
+            raise Unavailable("the daemon is stopping; send the message again after its restart")
+        lane = self._lanes.setdefault(request.session_id, Lane())
+        lane.entering += 1
+        try:
+            async with lane.door:
+                return await self._enter(lane, request)
+        finally:
+            lane.entering -= 1
+            self._pump(request.session_id, lane)
+
+    async def resume(self, turn_id: str) -> LiveTurn:
+        """Carry on an interrupted turn from its last complete step, after what its session runs now."""
+        if self._closing:
+            raise Unavailable("the daemon is stopping; resume the turn after its restart")
+        turn = await self._sessions.reopen(turn_id)
+        request = request_of(turn, self._agent_id, await self._sessions.turn_messages(turn_id))
+        lane = self._lanes.setdefault(turn.session_id, Lane())
+        live = LiveTurn(turn, request, self._clock, resumed=True)
+        lane.waiting.append(live)
+        self._pump(turn.session_id, lane)
+        return live
+
+    async def cancel(self, session_id: str, *, by: LiveTurn | None = None) -> bool:
+        """Cancel the session's running turn and drop the waiting ones; returns when they have ended.
+
+        `by` is the turn that asks: it is not cancelled itself. False when nothing was there to end.
+        """
+        lane = self._lanes.get(session_id)
+        if lane is None:
+            return False
+        dropped = [live for live in lane.waiting if live is not by]
+        for live in dropped:
+            lane.waiting.remove(live)
+        running = lane.running if lane.running is not by else None
+        if running is not None:
+            running.cancel(StopReason.USER)
+        for live in dropped:
+            live.stop_reason = StopReason.USER
+            await self._closer.close(live, Ending(TurnState.CANCELLED))
+        if running is not None:
+            await asyncio.wait([running.done])
+        return bool(dropped) or running is not None
+
+    def live(self, session_id: str) -> LiveTurn | None:
+        """The session's running turn, else the next waiting one."""
+        lane = self._lanes.get(session_id)
+        if lane is None:
+            return None
+        return lane.running or (lane.waiting[0] if lane.waiting else None)
+
+    def find(self, turn_id: str) -> LiveTurn | None:
+        """The turn while it lives, and for two minutes after."""
+        for lane in self._lanes.values():
+            for live in (lane.running, *lane.waiting):
+                if live is not None and live.id == turn_id:
+                    return live
+        return self._ended.get(turn_id)
+
+    async def drain(self, timeout: float) -> None:
+        """Take no new turns; give the running ones `timeout` seconds, then store them as interrupted."""
+        self._closing = True
+        for lane in self._lanes.values():
+            while lane.waiting:
+                self._leave_for_later(lane.waiting.popleft())
+        if timeout > 0 and self.active:
+            patience = asyncio.ensure_future(self._clock.sleep(timeout))
+            quiet = asyncio.ensure_future(self._quiet.wait())
+            await asyncio.wait({patience, quiet}, return_when=asyncio.FIRST_COMPLETED)
+            for helper in (patience, quiet):
+                helper.cancel()
+            await asyncio.gather(patience, quiet, return_exceptions=True)
+        running = [lane.running for lane in self._lanes.values() if lane.running is not None]
+        for live in running:
+            live.cancel(StopReason.SHUTDOWN)
+        if running:
+            await asyncio.wait([live.done for live in running])
+
+    async def _enter(self, lane: Lane, request: TurnRequest) -> LiveTurn:
+        ends = request.if_busy == "interrupt" or self._interrupts(request)
+        occupied = lane.running is not None or bool(lane.waiting)
+        if occupied and request.if_busy == "reject":
+            raise Busy(f"a turn is running in session {request.session_id!r}; wait, stop it, or send if_busy: queue")
+        if len(lane.waiting) >= QUEUE_LIMIT:
+            raise Busy(f"{QUEUE_LIMIT} messages wait in session {request.session_id!r} already; wait or stop them")
+        turn, fresh = await self._sessions.accept(request)
+        if not fresh:
+            return self.find(turn.id) or await self._known(turn, request)
+        live = LiveTurn(turn, request, self._clock)
+        lane.waiting.append(live)
+        if ends and occupied:
+            live.stopped_another = True
+            if lane.running is not None:
+                lane.running.cancel(StopReason.NEWER_MESSAGE)
+        elif occupied:
+            waits = "waiting for the running turn"
+            live.emit("notice", {"code": "queued", "message": waits, "position": len(lane.waiting)})
+        return live
+
+    async def _known(self, turn: Turn, request: TurnRequest) -> LiveTurn:
+        current = await self._sessions.get_turn(turn.id)
+        if not current.state.ended:
+            raise Conflict(f"turn {turn.id!r} is stored and does not run here; read it again later")
+        return ended_live(current, request, self._clock)
+
+    def _pump(self, session_id: str, lane: Lane) -> None:
+        if lane.running is None and lane.waiting and not self._closing:
+            live = lane.waiting.popleft()
+            lane.running = live
+            self._quiet.clear()
+            live.task = self._tasks.start(self._run(session_id, lane, live), name=live.id)
+        elif lane.idle and self._lanes.get(session_id) is lane:
+            del self._lanes[session_id]
+            if not self.active:
+                self._quiet.set()
+
+    async def _run(self, session_id: str, lane: Lane, live: LiveTurn) -> None:
+        try:
+            await self._execute(live)
+        finally:
+            self._remember(live)
+            lane.running = None
+            self._pump(session_id, lane)
+
+    def _remember(self, live: LiveTurn) -> None:
+        self._ended[live.id] = live
+        now = self._clock.monotonic()
+        while self._ended:
+            oldest = next(iter(self._ended.values()))
+            if len(self._ended) <= ENDED_HELD and now - (oldest.ended_at or now) < ENDED_SECONDS:
+                return
+            del self._ended[oldest.id]
+
+    def _leave_for_later(self, live: LiveTurn) -> None:
+        """A waiting turn at a shutdown: stored already, marked interrupted at the next start."""
+        message = "the daemon stopped before this message's turn; resume it to get the answer"
+        live.finish(live.turn, "turn.failed", {"code": "interrupted", "message": message, "retryable": True})
+
+
+def request_of(turn: Turn, agent_id: AgentId, messages: list[StoredMessage]) -> TurnRequest:
+    """The request that a stored turn began with."""
+    return TurnRequest(
+        agent_id=agent_id,
+        session_id=turn.session_id,
+        message=messages[0].message,
+        user_id=turn.user_id,
+        team_id=turn.team_id,
+        source=turn.source,
+        metadata=turn.metadata,
+    )
