@@ -1,0 +1,33 @@
+"""Two hundred started agents: what each costs, and what they cost while nothing happens."""
+
+from __future__ import annotations
+
+import time
+
+from tests.benchmarks.harness import Figure, cpu_seconds, rss_mb, scratch
+from tests.support.daemon import DaemonProcess, write_home
+
+AGENTS = 200
+IDLE_SECONDS = 60
+
+
+def run() -> list[Figure]:
+    """Start 200 workspaces by asking each for its sessions, then watch them idle for a minute."""
+    names = [f"agent-{number:03d}" for number in range(AGENTS + 1)]
+    with scratch() as folder, DaemonProcess(write_home(folder / "home", agents=names)) as daemon:
+        daemon.get(f"/api/agents/{names[0]}/sessions")
+        before = rss_mb(daemon.pid)
+        begun = time.perf_counter()
+        with daemon.client() as client:
+            for name in names[1:]:
+                client.get(f"/api/agents/{name}/sessions").raise_for_status()
+        took = time.perf_counter() - begun
+        each = (rss_mb(daemon.pid) - before) / AGENTS
+        cpu = cpu_seconds(daemon.pid)
+        time.sleep(IDLE_SECONDS)
+        idle = (cpu_seconds(daemon.pid) - cpu) / IDLE_SECONDS * 100
+    return [
+        Figure("200 started agents: memory each", each, "MB", at_most=0.5),
+        Figure("200 started agents: start each", took / AGENTS * 1000, "ms", at_most=20),
+        Figure("200 started agents: CPU while idle", idle, "% of a core", at_most=0.2),
+    ]
