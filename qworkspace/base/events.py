@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import takewhile
 from typing import Any
 
 from qworkspace.base.clock import Clock
@@ -78,21 +79,28 @@ class EventLog:
         """The held events later than `after`; `TooSlow` when some of them are gone."""
         if after + 1 < self.oldest:
             raise TooSlow(f"events {after + 1} to {self.oldest - 1} are no longer held", oldest=self.oldest)
-        skip = after + 1 - self.oldest
-        return [event for index, event in enumerate(self._ring) if index >= skip] if skip < len(self._ring) else []
+        fresh = list(takewhile(lambda event: event.seq > after, reversed(self._ring)))
+        fresh.reverse()
+        return fresh
 
     async def follow(self, after: int | None = None) -> AsyncIterator[Event]:
         """Events later than `after` (default: from now on), until the log closes."""
+        async for events in self.batches(after):
+            for event in events:
+                yield event
+
+    async def batches(self, after: int | None = None) -> AsyncIterator[list[Event]]:
+        """Like `follow`, with all that is ready in one list: a slow reader gets fewer and longer ones."""
         position = self.last if after is None else after
         while True:
-            for event in self.since(position):
-                position = event.seq
-                yield event
-            if position < self.last:
-                continue
-            if self._closed:
+            events = self.since(position)
+            if events:
+                position = events[-1].seq
+                yield events
+            elif self._closed:
                 return
-            await self._changed()
+            else:
+                await self._changed()
 
     async def _changed(self) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
