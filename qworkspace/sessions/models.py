@@ -10,22 +10,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from qworkspace.base.ids import AgentId, SessionId
+from qworkspace.base.text import clean_text as clean_text
 
 Source = Literal["chat", "api", "channel", "heartbeat", "jobs", "dream", "proactive", "subagents"]
 IfBusy = Literal["queue", "interrupt", "reject"]
-
-
-def clean_text(text: str) -> str:
-    """`text` as valid UTF-8: lone surrogates become U+FFFD."""
-    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace") if not _encodable(text) else text
-
-
-def _encodable(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 class _Part(BaseModel):
