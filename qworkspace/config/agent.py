@@ -1,7 +1,5 @@
 """The models of agent.json: the whole configuration of one agent."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, SecretStr, field_validator, model_validator

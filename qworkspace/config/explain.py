@@ -117,15 +117,23 @@ def _unknown(value: Any, path: Path) -> Iterable[tuple[Path, str | None]]:
 def _finding(error: ErrorDetails, data: Any) -> _Finding:
     kind = error["type"]
     path, value = _place(error["loc"], data, missing=kind == "missing")
-    near = None
     if kind == "missing":
-        near = nearest(str(path[-1]), value if isinstance(value, dict) else ())
-        return _Finding(path, f"{dotted(path)} is missing" + _meant(near), near)
-    if kind == "literal_error":
-        near = nearest(str(value), _choices(error))
+        return _missing(path, value)
+    subject, requirement = dotted(path) or "the whole", _requirement(error)
+    if error["loc"][-1:] == ("[key]",) or requirement.startswith("is "):
+        return _Finding(path, f"{subject} {requirement}", None)
+    near = nearest(str(value), _choices(error)) if kind == "literal_error" else None
     last = next((part for part in reversed(path) if isinstance(part, str)), "")
-    message = f"{dotted(path) or 'the whole'} {_requirement(error)}, not {_show(value, last)}{_meant(near)}"
-    return _Finding(path, message, near)
+    meant = f'; did you mean "{near}"?' if near else ""
+    return _Finding(path, f"{subject} {requirement}, not {_show(value, last)}{meant}", near)
+
+
+def _missing(path: Path, parent: Any) -> _Finding:
+    """A key that must be there; perhaps it is, misspelt."""
+    misspelt = nearest(str(path[-1]), parent) if isinstance(parent, dict) else None
+    if misspelt is None:
+        return _Finding(path, f"{dotted(path)} is missing", None)
+    return _Finding((*path[:-1], misspelt), f'{dotted(path)} is missing; "{misspelt}" may be meant', str(path[-1]))
 
 
 def _place(loc: tuple[int | str, ...], data: Any, *, missing: bool) -> tuple[Path, Any]:
@@ -176,10 +184,6 @@ def _show(value: Any, key: str) -> str:
     return text if len(text) <= 80 else text[:77] + "…'"
 
 
-def _meant(near: str | None) -> str:
-    return f'; did you mean "{near}"?' if near else ""
-
-
 def _distinct(findings: list[_Finding]) -> list[_Finding]:
     """Without those that only say that another branch of a union did not fit either."""
     kept: dict[Path, _Finding] = {}
@@ -194,6 +198,6 @@ def _problem(finding: _Finding, translation: Translation, positions: Positions |
     origin = translation.origin(finding.path)
     line, column = positions.of(origin) if positions is not None else (None, None)
     message = finding.message
-    if origin != finding.path:
-        message = message.replace(dotted(finding.path), dotted(origin), 1)
+    if origin != finding.path and message.startswith(dotted(finding.path)):
+        message = dotted(origin) + message.removeprefix(dotted(finding.path))
     return {"path": dotted(origin), "message": message, "line": line, "column": column, "near": finding.near}

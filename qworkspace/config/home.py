@@ -1,16 +1,12 @@
 """The models of config.json: server, providers, references to agents, and what all agents share."""
 
-from __future__ import annotations
-
 import re
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
 
-from qworkspace.base.ids import agent_id
 from qworkspace.config.runner import RunnerConfig
-from qworkspace.config.values import EmbeddingConfig, ModelRef, Seconds, Section, is_loopback
-from qworkspace.errors import InvalidInput
+from qworkspace.config.values import AgentName, EmbeddingConfig, ModelRef, Seconds, Section, ZoneName, is_loopback
 
 ProviderType = Literal["openai", "anthropic", "google", "ollama", "offline"]
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -33,11 +29,13 @@ class ServerConfig(Section):
         default=1_000, ge=10, description="Events a slow reader may fall behind before it is cut off"
     )
 
-    @model_validator(mode="after")
-    def _open_on_loopback_only(self) -> ServerConfig:
-        if self.auth == "off" and not is_loopback(self.host):
-            raise ValueError(f'auth "off" is possible on the loopback only, and host is {self.host!r}')
-        return self
+    @field_validator("auth")
+    @classmethod
+    def _open_on_loopback_only(cls, auth: str, info: ValidationInfo) -> str:
+        host = info.data.get("host", "")
+        if auth == "off" and not is_loopback(host):
+            raise ValueError(f'"off" is possible on the loopback only, and host is {host!r}')
+        return auth
 
 
 class Price(Section):
@@ -125,17 +123,7 @@ class AgentsConfig(Section):
     """Which agents there are."""
 
     active_agent: str = Field(default="default", description="The agent of requests that name none")
-    profiles: dict[str, ProfileRef] = Field(default_factory=dict, description="Agents by id")
-
-    @field_validator("profiles")
-    @classmethod
-    def _well_named(cls, profiles: dict[str, ProfileRef]) -> dict[str, ProfileRef]:
-        for name in profiles:
-            try:
-                agent_id(name)
-            except InvalidInput as error:
-                raise ValueError(error.message) from error
-        return profiles
+    profiles: dict[AgentName, ProfileRef] = Field(default_factory=dict, description="Agents by id")
 
 
 class SpaceConfig(Section):
@@ -255,7 +243,7 @@ class HomeConfig(Section):
     """config.json."""
 
     server: ServerConfig = Field(default_factory=ServerConfig, description="Where the daemon listens")
-    user_timezone: str | None = Field(default=None, description="IANA zone of the user; null: the system's")
+    user_timezone: ZoneName | None = Field(default=None, description="IANA zone of the user; null: the system's")
     providers: dict[str, ProviderConfig] = Field(default_factory=dict, description="Model providers by name")
     default_model: ModelRef | None = Field(default=None, description="The model of agents that name none")
     roles: RolesConfig = Field(default_factory=RolesConfig, description="Models for kinds of work")

@@ -1,7 +1,5 @@
 """The models of `running.memory`: what an agent remembers, how it searches, where it stores."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field, SecretStr, field_validator

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from qworkspace.config.home import ProfileRef
 from qworkspace.config.positions import Path as KeyPath
 
 DEFAULT_PARENT = "workspaces"
+Identity = tuple[int, int]
+_MANY = 16
+_PLAIN = re.compile(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*\Z")
 
 
 class Misplaced(ValueError):
@@ -36,17 +40,20 @@ def directories(home: Path, profiles: dict[str, ProfileRef]) -> dict[str, str]:
 def _place(root: str, name: str, text: str) -> str:
     if not text:
         return f"{root}{os.sep}{DEFAULT_PARENT}{os.sep}{name}"
+    if _PLAIN.match(text) and os.sep == "/":
+        return f"{root}/{text}"
     return os.path.normpath(os.path.join(root, os.path.expanduser(text)))  # noqa: PTH111, PTH118
 
 
 def _refuse_home(root: str, found: dict[str, str]) -> None:
-    inner = root + os.sep
+    inner = root.rstrip(os.sep) + os.sep
     daemon = inner + ".daemon"
     for name, place in found.items():
-        if inner.startswith(place.rstrip(os.sep) + os.sep):
+        if place.startswith(inner):
+            if place.startswith(daemon) and (place + os.sep).startswith(daemon + os.sep):
+                raise Misplaced(name, f"{daemon} belongs to the daemon; give the agent a directory of its own")
+        elif inner.startswith(place.rstrip(os.sep) + os.sep):
             raise Misplaced(name, f"{place} holds the home itself; give the agent a directory of its own")
-        if place == daemon or place.startswith(daemon + os.sep):
-            raise Misplaced(name, f"{daemon} belongs to the daemon; give the agent a directory of its own")
 
 
 def _refuse_nested(found: dict[str, str]) -> None:
@@ -59,12 +66,32 @@ def _refuse_nested(found: dict[str, str]) -> None:
 
 
 def _refuse_same(found: dict[str, str]) -> None:
-    seen: dict[tuple[int, int], str] = {}
+    seen: dict[Identity, str] = {}
+    siblings: dict[str, list[str]] = {}
     for name, place in found.items():
-        try:
-            status = os.stat(place)  # noqa: PTH116  a thousand of them: Path costs three times as much
-        except OSError:
-            continue
-        other = seen.setdefault((status.st_dev, status.st_ino), name)
-        if other != name:
-            raise Misplaced(name, f"{name!r} and {other!r} share one directory: {place} is {found[other]}")
+        siblings.setdefault(place.rpartition(os.sep)[0], []).append(name)
+    for parent, names in siblings.items():
+        entries = _entries(parent) if len(names) >= _MANY else {}
+        for name in names:
+            identity = entries.get(found[name][len(parent) + 1 :]) or _identity(found[name])
+            other = seen.setdefault(identity, name) if identity is not None else name
+            if other != name:
+                raise Misplaced(name, f"{name!r} and {other!r} share one directory: {found[name]} is {found[other]}")
+
+
+def _entries(parent: str) -> dict[str, Identity]:
+    """The directories in `parent` that are no links, read in one go: a thousand single looks take ten times as long."""
+    try:
+        device = os.stat(parent).st_dev  # noqa: PTH116
+        with os.scandir(parent) as entries:
+            return {entry.name: (device, entry.inode()) for entry in entries if not entry.is_symlink()}
+    except OSError:
+        return {}
+
+
+def _identity(place: str) -> Identity | None:
+    try:
+        status = os.stat(place)  # noqa: PTH116
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

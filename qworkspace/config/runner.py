@@ -1,7 +1,5 @@
 """Which CLI coding agent answers in the daemon's place, and where it runs."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator

@@ -1,12 +1,19 @@
-"""The small values that configuration is made of: durations, times of day, cron expressions, names of files, models."""
+"""The small values that configuration is made of: durations, times of day, cron expressions, names of files, models.
 
-from __future__ import annotations
+The modules with models have real annotations: text ones are compiled one by one when pydantic reads them, which took
+a third of the import.
+"""
 
+import difflib
 import ipaddress
 import re
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+
+from qworkspace.base.ids import agent_id
+from qworkspace.errors import InvalidInput
 
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?\Z")
 _UNITS = (86_400.0, 3_600.0, 60.0, 1.0, 0.001)
@@ -104,6 +111,35 @@ RelativePath = Annotated[str, AfterValidator(_relative_name)]
 MarkdownPath = Annotated[str, AfterValidator(_markdown_name)]
 
 
+def _agent_name(text: str) -> str:
+    try:
+        return agent_id(text)
+    except InvalidInput as error:
+        raise ValueError(error.message) from error
+
+
+AgentName = Annotated[str, AfterValidator(_agent_name)]
+
+
+def zone_name(text: str) -> str:
+    """The IANA name of a time zone, whatever the case it is written in."""
+    try:
+        return ZoneInfo(text).key
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        known = {name.lower(): name for name in available_timezones()}
+    if text.lower() in known:
+        return known[text.lower()]
+    near = difflib.get_close_matches(text.lower(), known, n=1)
+    raise ValueError(
+        f"must be an IANA time zone like {known[near[0]]!r}"
+        if near
+        else 'must be an IANA time zone like "Europe/Berlin"'
+    )
+
+
+ZoneName = Annotated[str, AfterValidator(zone_name)]
+
+
 def is_loopback(host: str) -> bool:
     """Whether a server bound to `host` can be reached from this machine only."""
     if host.lower().rstrip(".") == "localhost":
@@ -123,7 +159,7 @@ class ModelRef(BaseModel):
     name: str = Field(min_length=1, description="The provider's own name of the model")
 
     @classmethod
-    def parse(cls, text: str) -> ModelRef:
+    def parse(cls, text: str) -> Self:
         """The model named `provider/name`; the name may contain further slashes."""
         return cls.model_validate(text)
 
@@ -150,7 +186,7 @@ class ActiveHours(Section):
     end: TimeOfDay = Field(default="22:00", description="End, HH:MM; earlier than the start means the next day")
 
     @model_validator(mode="after")
-    def _not_empty(self) -> ActiveHours:
+    def _not_empty(self) -> Self:
         if minutes_of_day(self.start) % 1440 == minutes_of_day(self.end) % 1440 and self.end != "24:00":
             raise ValueError("start and end are the same; leave active_hours null for the whole day")
         return self
