@@ -14,6 +14,7 @@
     ├── TooLarge                over a documented limit
     ├── Unavailable             not now; the message says what to wait for
     │   └── StorageError        the disk refused: full, read-only, unwritable
+    │       └── DatabaseDamaged a database file holds what it should not; its rows can be rescued
     └── ModelError              a provider failed; says whether trying again may help
         └── ContextTooLong      the prompt does not fit the model's window
 
@@ -139,6 +140,12 @@ class StorageError(Unavailable):
     """The disk refused (full, read-only, unwritable): nothing was stored, nothing is acknowledged."""
 
     code = "storage_error"
+
+
+class DatabaseDamaged(StorageError):
+    """A database file is malformed, or no database at all."""
+
+    code = "database_damaged"
 
 
 class ModelError(QworkspaceError):

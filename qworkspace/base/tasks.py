@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from functools import partial
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -66,8 +67,11 @@ class Threads:
 
     async def run(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """The result of `function(*args, **kwargs)`, computed in a thread."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, partial(function, *args, **kwargs))
+        return await self.submit(partial(copy_context().run, function, *args, **kwargs))
+
+    def submit(self, function: Callable[[], T]) -> asyncio.Future[T]:
+        """Begin `function()` in a thread, without the caller's context. What has begun cannot be cancelled."""
+        return asyncio.get_running_loop().run_in_executor(self._pool, function)
 
     def close(self) -> None:
         """Wait for what runs and end the threads. Idempotent."""
