@@ -36,8 +36,8 @@ class PostgresConfig(Section):
     def _direct_only(cls, mode: str) -> str:
         if mode != "sql":
             raise ValueError(
-                'only "sql" is supported: the REST service of AnalyticDB extracts and stores on its side and cannot'
-                " be verified here; give host, port, user, password and dbname of the same database"
+                'only "sql" is supported, a direct connection: the REST service of AnalyticDB is a different store, and'
+                " nothing written to it could be read back here; give host, port, user, password and dbname"
             )
         return mode
 

@@ -11,6 +11,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 from pydantic import ValidationError
 
+from qworkspace.base.text import clean_text
 from qworkspace.config.aliases import Path, Translation
 from qworkspace.config.explain import UnknownKey, dotted, invalid, unknown_keys
 from qworkspace.config.positions import BadJson, scan
@@ -88,8 +89,7 @@ def check(
 
 def dump(raw: dict[str, Any]) -> str:
     """`raw` as it is stored: two spaces, keys in their order, letters as they are, valid UTF-8."""
-    text = json.dumps(raw, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+    return clean_text(json.dumps(raw, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def _refuse_missing(source: Source, missing: Iterable[Missing]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from qworkspace.base.files import read_text, write_atomic
+from qworkspace.base.files import make_directory, read_text, write_atomic
 from qworkspace.base.ids import agent_id as valid_agent_id
 from qworkspace.config.documents import ConfigDocuments
 from qworkspace.config.profiles import DEFAULT_PARENT
@@ -23,7 +23,7 @@ class ConfigStore(ConfigDocuments):
     def init_home(self, template_name: str = "default") -> bool:
         """config.json and the default agent, where they are missing; True when something was written."""
         texts = template(template_name)
-        self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_directory(self.home)
         if self.home_file.exists():
             return self._complete(texts)
         # The agent first: after a crash in between, config.json is missing and everything is done again.

@@ -6,7 +6,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from qworkspace.base.files import write_atomic
+from qworkspace.base.files import make_directory, write_atomic
 from qworkspace.errors import NotFound
 
 _AGENT_FILE = "agent.json"
@@ -31,7 +31,7 @@ def copy_missing(texts: dict[str, str], directory: Path) -> list[str]:
         target = directory / name
         if target.exists() or target.is_symlink():
             continue
-        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_directory(target.parent)
         write_atomic(target, text)
         written.append(name)
     return written

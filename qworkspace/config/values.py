@@ -7,12 +7,14 @@ a third of the import.
 import difflib
 import ipaddress
 import re
+from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from qworkspace.base.ids import agent_id
+from qworkspace.config.hiding import mask
 from qworkspace.errors import InvalidInput
 
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?\Z")
@@ -29,6 +31,11 @@ class Section(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="allow", defer_build=True, hide_input_in_errors=True)
     free_keys: ClassVar[bool] = False
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """What looks like a secret is masked, wherever the section is printed."""
+        for name, value in super().__repr_args__():
+            yield name, mask(value, name or "")
 
 
 def duration(value: Any) -> Any:

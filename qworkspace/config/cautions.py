@@ -1,0 +1,59 @@
+"""What is valid and still will not work: names that lead nowhere, keys that are not there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from qworkspace.config.agent import AgentConfig
+from qworkspace.config.home import HomeConfig
+from qworkspace.config.values import ModelRef
+
+
+@dataclass(frozen=True, slots=True)
+class Caution:
+    """Where, and what to do about it."""
+
+    path: str
+    message: str
+
+
+def home_cautions(home: HomeConfig) -> list[Caution]:
+    """Of config.json: an active agent that is not there, models of unknown providers, keys that are missing."""
+    found = []
+    active = home.agents.profiles.get(home.agents.active_agent)
+    if active is None or not active.enabled:
+        state = "there is no such agent" if active is None else "that agent is disabled"
+        found.append(
+            Caution("agents.active_agent", f"{home.agents.active_agent!r}: {state}; requests without an agent fail")
+        )
+    refs = {"default_model": home.default_model, "roles.heavy": home.roles.heavy, "roles.light": home.roles.light}
+    refs["roles.vision"] = home.roles.vision
+    found += [caution for path, ref in refs.items() for caution in _unknown_provider(path, ref, home)]
+    if home.embedding.provider not in ("builtin", *home.providers):
+        found.append(Caution("embedding.provider", f"there is no provider {home.embedding.provider!r} in providers"))
+    for name, provider in home.providers.items():
+        found += [
+            Caution(f"providers.{name}", f"${{{variable}}} is neither in the environment nor in secrets.json")
+            for variable in provider.missing_variables()
+        ]
+    return found
+
+
+def agent_cautions(agent: AgentConfig, home: HomeConfig) -> list[Caution]:
+    """Of agent.json, seen with config.json: models of unknown providers, an unknown sandbox profile."""
+    found = _unknown_provider("model", agent.model, home)
+    for index, ref in enumerate(agent.fallback_models):
+        found += _unknown_provider(f"fallback_models[{index}]", ref, home)
+    if agent.model is None and home.default_model is None:
+        found.append(Caution("model", "no model is chosen here, and config.json has no default_model"))
+    profile = agent.sandbox.profile
+    if profile not in ("workspace", "devbox", "read-only", "strict", "off", "none", *home.sandbox.profiles):
+        found.append(Caution("sandbox.profile", f"there is no profile {profile!r}"))
+    return found
+
+
+def _unknown_provider(path: str, ref: ModelRef | None, home: HomeConfig) -> list[Caution]:
+    if ref is None or ref.provider in home.providers:
+        return []
+    known = ", ".join(home.providers) or "none"
+    return [Caution(path, f"{str(ref)!r}: there is no provider {ref.provider!r} in config.json (there are: {known})")]
