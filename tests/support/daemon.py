@@ -91,7 +91,7 @@ class DaemonProcess:
         if override:
             return override
         secrets = json.loads((self.home / "secrets.json").read_text(encoding="utf-8"))
-        return str(secrets["QWORKSPACE_TOKEN"])
+        return str(secrets["access_token"])
 
     @property
     def pid(self) -> int:
