@@ -27,17 +27,20 @@ IDLE_DAYS = 180
 COOKIE_SECONDS = 400 * 86_400  # browsers keep no cookie longer
 SEEN_EVERY = timedelta(hours=1)
 NAME_LENGTH = 200
+COMPONENT = "access"
 
-# steps of home.db, to be appended to by whoever opens it
-BROWSER_TABLE = """
-CREATE TABLE browsers (
-    id TEXT PRIMARY KEY,
-    secret_hash TEXT NOT NULL UNIQUE,
-    name TEXT NOT NULL,
-    paired_at TEXT NOT NULL,
-    seen_at TEXT NOT NULL
+# steps of home.db's component "access"; only ever appended to
+MIGRATIONS = (
+    """
+    CREATE TABLE browsers (
+        id TEXT PRIMARY KEY,
+        secret_hash TEXT NOT NULL UNIQUE,
+        name TEXT NOT NULL,
+        paired_at TEXT NOT NULL,
+        seen_at TEXT NOT NULL
+    );
+    """,
 )
-"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from typing import Any, NoReturn, TypeVar
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
+from qworkspace.base.text import clean_text
 from qworkspace.errors import InvalidInput
-from qworkspace.sessions.models import clean_text
 
 M = TypeVar("M", bound=BaseModel)
 PROBLEMS_SHOWN = 5

@@ -47,17 +47,16 @@ STATUS: Mapping[type[QworkspaceError], int] = {
 }
 # what only HTTP knows: the code of the error decides
 STATUS_OF_CODE: Mapping[str, int] = {
+    "agent_disabled": 409,
+    "model_not_found": 404,
     "method_not_allowed": 405,
     "unsupported_media_type": 415,
     "unknown_host": 421,
-    "precondition_required": 428,
     "not_available": 501,
 }
 _OPENAI_TYPES: Mapping[int, str] = {
     401: "authentication_error",
     403: "permission_error",
-    404: "not_found_error",
-    409: "conflict_error",
     429: "rate_limit_error",
 }
 
@@ -79,7 +78,8 @@ def expected(error: Exception, clock: Clock) -> QworkspaceError:
         return _of_router(error)
     incident = new_id("err", clock.now())
     logger.error("unexpected error %s", incident, exc_info=error)
-    return QworkspaceError(f"something went wrong here; the log has it as {incident}", code="internal_error", id=incident)
+    message = f"something went wrong here; the log has it as {incident}"
+    return QworkspaceError(message, code="internal_error", id=incident)
 
 
 def error_body(error: QworkspaceError, *, openai: bool = False) -> dict[str, Any]:
@@ -101,6 +101,8 @@ def error_response(error: QworkspaceError, scope: Scope) -> Response:
 def _headers(error: QworkspaceError) -> dict[str, str]:
     if isinstance(error, Unauthenticated):
         return {"www-authenticate": 'Bearer realm="qworkspace"'}
+    if error.details.get("accepted"):
+        return {"x-should-retry": "false"}  # OpenAI's clients ask it before they send a message twice
     if isinstance(error, ModelError) and error.retry_after is not None:
         return {"retry-after": str(max(1, round(error.retry_after)))}
     if isinstance(error, Unavailable):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
@@ -28,6 +28,17 @@ MAX_BODY = 10_000_000
 REFUSAL_SECONDS = 0.05
 LOG_SECONDS = 60.0
 CALLER = "qworkspace.caller"
+PAGE_POLICY = (
+    b"default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
+    b"object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+ANSWER_POLICY = b"default-src 'none'; frame-ancestors 'none'"
+COMMON_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,22 +211,3 @@ def _limited(receive: Receive, headers: Headers, limit: int) -> Receive:
 def too_large(limit: int) -> TooLarge:
     """The error of a request body over the limit."""
     return TooLarge(f"the request body is larger than {limit:,} bytes (server.max_body_bytes)", limit=limit)
-
-
-def security_headers(*, page: bool) -> list[tuple[bytes, bytes]]:
-    """Headers of every answer; a page of the console may load what the daemon itself serves, an answer nothing."""
-    policy = PAGE_POLICY if page else ANSWER_POLICY
-    return [(b"content-security-policy", policy), *COMMON_HEADERS]
-
-
-PAGE_POLICY = (
-    b"default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
-    b"object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
-)
-ANSWER_POLICY = b"default-src 'none'; frame-ancestors 'none'"
-COMMON_HEADERS: Collection[tuple[bytes, bytes]] = (
-    (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-)

@@ -92,7 +92,7 @@ class Endpoint:
 
     def __init__(self, api: Api, operations: Sequence[Operation]) -> None:
         self._api = api
-        self._operations = {operation.method: operation for operation in operations}
+        self._operations: dict[str, Operation] = {operation.method: operation for operation in operations}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         operation = self._pick(scope["method"])
@@ -107,7 +107,7 @@ class Endpoint:
         await answer(scope, receive, send)
 
     def _pick(self, method: str) -> Operation:
-        operation = self._operations.get("GET" if method == "HEAD" else method)  # type: ignore[call-overload]
+        operation = self._operations.get("GET" if method == "HEAD" else method)
         if operation is None or (method == "HEAD" and "text/event-stream" in operation.media_types):
             allow = sorted(self._operations)
             raise QworkspaceError(

@@ -6,19 +6,14 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from qworkspace.api.basic_schemas import Model, optional
 from qworkspace.base.ids import agent_id, session_id
 from qworkspace.errors import InvalidInput
 from qworkspace.sessions.models import IfBusy, Part, Usage
 
 T = TypeVar("T")
-
-
-class Model(BaseModel):
-    """Built at first use, so that many of them cost nothing at the start."""
-
-    model_config = ConfigDict(defer_build=True, frozen=True)
 
 
 class Body(Model):
@@ -37,18 +32,9 @@ def _checked(check: Callable[[str], T]) -> Callable[[str], T]:
     return validate
 
 
-def _is_none(value: object) -> bool:
-    return value is None
-
-
 SessionIdText = Annotated[str, AfterValidator(_checked(session_id))]
 AgentIdText = Annotated[str, AfterValidator(_checked(agent_id))]
 Label = Annotated[str, Field(max_length=200)]
-
-
-def optional(description: str = "") -> Any:
-    """A field of an answer that is only there when it has a value."""
-    return Field(default=None, exclude_if=_is_none, description=description or None)
 
 
 # lists
@@ -98,21 +84,9 @@ class ChatBody(Body):
     session_id: SessionIdText | None = None
     user_id: Label = ""
     team_id: Label = ""
-    if_busy: IfBusy = "queue"
+    if_busy: IfBusy | None = Field(default=None, description="While a turn runs; null: as the agent's settings say")
     stream: bool = True
     metadata: dict[str, Any] = Field(default_factory=dict)
-
-
-class ErrorFacts(Model):
-    """What went wrong, for programs and for people."""
-
-    code: str
-    message: str
-    details: dict[str, Any] = Field(default_factory=dict)
-
-
-class ErrorAnswer(Model):
-    error: ErrorFacts
 
 
 class TurnError(Model):
@@ -128,7 +102,7 @@ class ChatAnswer(Model):
 
     turn_id: str
     session_id: str
-    status: Literal["completed", "failed", "cancelled", "interrupted"]
+    status: Literal["completed", "failed", "cancelled"]
     text: str
     usage: Usage
     error: TurnError | None = optional()
@@ -218,54 +192,11 @@ class TurnContextFacts(Model):
     notes: list[dict[str, Any]]
 
 
-# approvals
-
-
-class ApprovalsQuery(Page):
-    state: Literal["pending", "all"] = "pending"
-
-
-class ApprovalBody(Body):
-    decision: Literal["allow", "deny"]
-    remember: bool = Field(default=False, description="Allow this from now on without asking")
-
-
-# access
-
-
-class PairBody(Body):
-    code: str = Field(min_length=1, max_length=200)
-    name: Label = ""
-
-
-class PairingFacts(Model):
-    code: str
-    expires_at: datetime
-    link: str = Field(description="The console's address with the code in its fragment; good for one browser")
-
-
-class BrowserFacts(Model):
-    id: str
-    name: str
-    paired_at: datetime
-    seen_at: datetime
-    current: bool = Field(description="The browser that asks")
-
-
-class BrowserList(Model):
-    browsers: list[BrowserFacts]
-
-
-class RotateBody(Body):
-    revoke_browsers: bool = False
-
-
-class Rotated(Model):
-    rotated: bool
-    browsers_revoked: int
-
-
 # files
+
+
+class UploadQuery(Body):
+    name: Label = Field(default="", description="What a file is called that is the body itself")
 
 
 class UploadFacts(Model):
@@ -277,88 +208,3 @@ class UploadFacts(Model):
 
 class UploadList(Model):
     files: list[UploadFacts]
-
-
-# health
-
-
-class Health(Model):
-    status: Literal["starting", "ready", "stopping"]
-    version: str
-
-
-class ProblemFacts(Model):
-    key: str
-    severity: Literal["warning", "error"]
-    message: str | None = optional()
-    agent_id: str | None = optional()
-    since: datetime
-
-
-class Ready(Health):
-    degraded: list[ProblemFacts]
-
-
-class AgentState(Model):
-    id: str
-    state: str
-    enabled: bool
-    generation: int | None = optional()
-    active_turns: int = 0
-    queued_turns: int = 0
-    problems: list[ProblemFacts]
-    details: dict[str, Any] | None = optional()
-
-
-class Status(Model):
-    status: Literal["starting", "ready", "stopping"]
-    version: str
-    started_at: datetime
-    uptime_seconds: float
-    home: str
-    watch_mode: str = Field(description="How edits of files are noticed")
-    active_agent: str
-    agents: list[AgentState]
-    problems: list[ProblemFacts]
-
-
-# agents
-
-
-class AgentBody(Body):
-    """A new agent, from a template or as a copy of another one."""
-
-    id: AgentIdText
-    name: Label = ""
-    template: Label | None = None
-    copy_of: AgentIdText | None = Field(default=None, alias="copy")
-
-
-class AgentPatch(Body):
-    """What may be changed of an agent without its agent.json; what is left out stays."""
-
-    name: Label | None = None
-    description: str | None = Field(default=None, max_length=2000)
-    enabled: bool | None = None
-    start: Literal["lazy", "eager"] | None = None
-    active: Literal[True] | None = Field(default=None, description="Make it the agent of requests that name none")
-
-
-class AgentFacts(AgentState):
-    name: str
-    description: str
-    language: str | None = optional()
-    model: str | None
-    active: bool
-    start: str
-    workspace_dir: str
-
-
-class AgentList(Model):
-    agents: list[AgentFacts]
-    active_agent: str
-    next_cursor: str | None
-
-
-class EventsQuery(Body):
-    agent_id: AgentIdText | None = None

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from qworkspace.api.sse import StreamLimits
 from qworkspace.base.clock import Clock
 from qworkspace.base.events import EventBus
 from qworkspace.base.metrics import Metrics
@@ -21,9 +22,11 @@ if TYPE_CHECKING:
     from qworkspace.api.guard import Access
     from qworkspace.approvals import ApprovalStore
     from qworkspace.chat.live import LiveTurn
+    from qworkspace.config.models import AgentConfig
     from qworkspace.config.store import ConfigStore
     from qworkspace.sessions.models import TurnRequest
     from qworkspace.sessions.store import SessionStore
+    from qworkspace.workspace.manager import AgentStatus
 
 
 class DaemonState(StrEnum):
@@ -69,12 +72,19 @@ class RunningAgent(Protocol):
         """Its directory."""
 
     @property
+    def config(self) -> AgentConfig:
+        """Its configuration as it is now."""
+
+    @property
     def sessions(self) -> SessionStore:
         """Its conversations."""
 
     @property
     def runner(self) -> Runner:
         """Its turns."""
+
+    def adopt(self, config: AgentConfig) -> None:
+        """Take over a changed configuration from the next turn on."""
 
 
 class Agents(Protocol):
@@ -83,11 +93,31 @@ class Agents(Protocol):
     async def get(self, agent_id: str) -> RunningAgent:
         """The agent's workspace, started if need be; `NotFound`, or a refusal when it is disabled."""
 
-    def running(self) -> Sequence[Any]:
+    def find(self, agent_id: str) -> RunningAgent | None:
+        """The agent's workspace if it is started."""
+
+    def running(self) -> Sequence[RunningAgent]:
         """The started workspaces."""
 
-    def states(self) -> dict[str, Any]:
-        """What is known of each started agent."""
+    def states(self) -> dict[str, AgentStatus]:
+        """Every agent's status, without starting one."""
+
+    def state(self, agent_id: str) -> AgentStatus:
+        """One agent's status; `NotFound` when there is none of that id."""
+
+    async def create_agent(
+        self, agent_id: str, template: str = "default", *, name: str | None = None, copy_of: str | None = None
+    ) -> Path:
+        """A new agent; its directory."""
+
+    async def delete_agent(self, agent_id: str, *, remove_files: bool = False) -> None:
+        """Take the agent out of the configuration and end it."""
+
+    async def enable_agent(self, agent_id: str) -> None:
+        """Let requests in."""
+
+    async def disable_agent(self, agent_id: str) -> None:
+        """Let no new requests in; running turns finish."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +151,15 @@ class Api:
         self.clock = clock
         self.threads = threads
         self.access = access
+        self.stream_limits = StreamLimits()
+        self.watch_mode = "off"
         self.state = DaemonState.STARTING
         self._services: ApiServices | None = None
 
     def open(self, services: ApiServices) -> None:
         """Serve everything from now on."""
         self._services = services
+        self._add_gauges(services)
         self.state = DaemonState.READY
 
     def close(self) -> None:
@@ -148,3 +181,12 @@ class Api:
     def not_ready(self) -> Unavailable:
         """The error of requests that come too early."""
         return Unavailable("the daemon is starting; try again in a moment", state=self.state.value)
+
+    def _add_gauges(self, services: ApiServices) -> None:
+        """Values that need no counting: they are read when somebody asks for the metrics."""
+        gauge, manager, began = services.metrics.gauge, services.manager, self.clock.monotonic()
+        gauge("active_turns", "Turns that run now", lambda: sum(agent.runner.active for agent in manager.running()))
+        gauge("queued_turns", "Turns that wait", lambda: sum(agent.runner.queued for agent in manager.running()))
+        gauge("started_workspaces", "Agents whose workspace is started", lambda: len(manager.running()))
+        gauge("problems", "Open problems", lambda: len(services.problems.of()))
+        gauge("uptime_seconds", "Seconds since the daemon was ready", lambda: self.clock.monotonic() - began)

@@ -1,0 +1,42 @@
+"""The route table. Imported when the port is served: its models and handlers take a while."""
+
+from __future__ import annotations
+
+from starlette.responses import JSONResponse, Response
+
+from qworkspace.api import (
+    agents,
+    approvals,
+    chat,
+    events,
+    health,
+    metrics,
+    openai_compat,
+    openapi,
+    pairing,
+    sessions,
+    status,
+    uploads,
+)
+from qworkspace.api.operations import Call, Operation
+
+
+async def read_openapi(call: Call) -> Response:
+    """This interface, described."""
+    return JSONResponse(openapi.document(OPERATIONS, call.api.info.version))
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    *health.OPERATIONS,
+    *status.OPERATIONS,
+    *metrics.OPERATIONS,
+    *chat.OPERATIONS,
+    *sessions.OPERATIONS,
+    *agents.OPERATIONS,
+    *approvals.OPERATIONS,
+    *events.OPERATIONS,
+    *pairing.OPERATIONS,
+    *uploads.OPERATIONS,
+    *openai_compat.OPERATIONS,
+    Operation("GET", "/openapi.json", read_openapi, "This document", "daemon"),
+)
