@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from qworkspace.cli.checks.finding import Finding, Subject, ok, warning, wrong
+from qworkspace.cli.checks.finding import Finding, Level, Subject, ok, warning, wrong
 from qworkspace.config.cautions import agent_cautions
 from qworkspace.errors import InvalidConfig, QworkspaceError
 
@@ -71,22 +70,12 @@ def configuration(subject: Subject) -> Iterator[Finding]:
 
 
 def secrets(subject: Subject) -> Iterator[Finding]:
-    """secrets.json can be read, and by its owner only."""
-    file = subject.home / "secrets.json"
-    try:
-        mode = stat.S_IMODE(file.stat().st_mode)
-    except OSError:
-        return
-    if os.name == "posix" and mode & 0o077:
-        yield warning(
-            "secrets",
-            f"{file} can be read by others (mode {mode:o})",
-            f"chmod 600 {file}; if others use this machine, change the keys in it too",
-            lambda: _tighten(file),
-        )
-    problem = subject.store.secrets().problem
-    if problem is not None:
-        yield _unusable("secrets", problem, "API keys and the access token in it are not known until it is mended")
+    """secrets.json can be read, and by its owner only: reading it has mended that."""
+    known = subject.store.secrets()
+    for notice in known.notices():
+        yield warning("secrets", notice, "if others use this machine, change the keys in it too")
+    if known.problem is not None:
+        yield _unusable("secrets", known.problem, "API keys and the access token in it are not known until then")
 
 
 def agents(subject: Subject) -> Iterator[Finding]:
@@ -106,7 +95,7 @@ def agents(subject: Subject) -> Iterator[Finding]:
     good = 0
     for agent_id in ids:
         found = list(_agent(subject, agent_id))
-        good += not found
+        good += all(finding.level is not Level.ERROR for finding in found)
         yield from found
     if good:
         yield ok("agents", f"{good} of {len(ids)} agents can start")
@@ -123,6 +112,8 @@ def _agent(subject: Subject, agent_id: str) -> Iterator[Finding]:
     yield from _unknown(subject, agent_id, f"agent {agent_id}", "")
     if subject.config is not None:
         for caution in agent_cautions(config, subject.config):
+            if caution.path == "model" and subject.config.default_model is None:
+                continue  # said once, about config.json
             place = subject.store.agent_file(agent_id)
             yield warning(f"agent {agent_id}", caution.message, f"correct {caution.path} in {place}")
 
@@ -154,11 +145,6 @@ def _refusal(directory: Path) -> str | None:
 def _init(subject: Subject) -> str:
     subject.store.init_home()
     return f"made what was missing in {subject.home}"
-
-
-def _tighten(file: Path) -> str:
-    file.chmod(0o600)
-    return f"{file} is readable by its owner only now"
 
 
 def _user() -> str:
