@@ -18,7 +18,7 @@ from qworkspace.config.filecache import FileVersions, version_of
 from qworkspace.config.home import HomeConfig, ProfileRef
 from qworkspace.config.patching import merge_patch
 from qworkspace.config.profiles import Misplaced, directories
-from qworkspace.config.reading import Reading, Source, check, dump, parse
+from qworkspace.config.reading import Reading, Source, check, clean_value, dump, parse
 from qworkspace.config.references import keep_hidden, masked_path
 from qworkspace.config.secrets import Secrets
 from qworkspace.config.values import Section
@@ -87,13 +87,13 @@ class ConfigDocuments:
 
     def agent_ids(self, *, disabled: bool = False) -> list[str]:
         """The enabled agents (or all), from config.json alone."""
-        profiles = self._usable_home().agents.profiles
+        profiles = self.usable_home().agents.profiles
         return [name for name, profile in profiles.items() if profile.enabled or disabled]
 
     def profile(self, agent_id: str) -> ProfileRef:
         """The agent's entry in config.json, enabled or not; `NotFound` when there is none."""
         valid_agent_id(agent_id)
-        profiles = self._usable_home().agents.profiles
+        profiles = self.usable_home().agents.profiles
         if agent_id not in profiles:
             raise NotFound("agent", agent_id)
         return profiles[agent_id]
@@ -177,7 +177,7 @@ class ConfigDocuments:
 
     # -- inside
 
-    def _usable_home(self) -> HomeConfig:
+    def usable_home(self) -> HomeConfig:
         """The present configuration, or the last good one while the file is broken."""
         try:
             return self.load_home()
@@ -252,7 +252,7 @@ class ConfigDocuments:
             current, version = self._raw(file)
             if expected is not None and expected != version:
                 raise VersionMismatch(f"{file} has changed since it was read", current=version)
-            kept = keep_hidden(raw, current, self._secrets.get)
+            kept = clean_value(keep_hidden(raw, current, self._secrets.get))
             masked = masked_path(kept)
             if masked is not None:
                 raise InvalidConfig("a mask is no value; give the secret itself or ${NAME}", path=dotted(masked))

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from qworkspace.base.text import clean_text
 from qworkspace.config.aliases import Path, Translation
 from qworkspace.config.explain import UnknownKey, dotted, invalid, unknown_keys
-from qworkspace.config.positions import BadJson, scan
+from qworkspace.config.positions import MAX_DEPTH, BadJson, scan
 from qworkspace.config.references import Lookup, Missing, substitute
 from qworkspace.config.values import Section
 from qworkspace.errors import InvalidConfig
@@ -60,7 +60,9 @@ def parse(text: str, *, file: FilePath | None = None) -> dict[str, Any]:
         raise _bad(text, file, error) from None
     if not isinstance(value, dict):
         raise InvalidConfig("must be a JSON object {…}", file=file, line=1, column=1)
-    return value
+    if _deep(value):
+        raise _bad(text, file, ValueError("nested too deeply"))
+    return clean_value(value) if "\\ud" in text.lower() else value
 
 
 def check(
@@ -73,6 +75,8 @@ def check(
 ) -> tuple[S, Translation]:
     """Validate with references replaced. One that nothing resolves is an error unless its place is `optional`."""
     data = source.raw
+    if source.text is None and _deep(data):
+        raise InvalidConfig("nested too deeply", file=source.file)
     if source.text is None or "${" in source.text:
         substitution = substitute(data, lookup)
         _refuse_missing(source, (item for item in substitution.missing if not optional(item.path)))
@@ -83,13 +87,20 @@ def check(
     except ValidationError as error:
         shown = Translation(translate(source.raw).data, translation.moved, translation.shadowed)
         raise invalid(error, shown, file=source.file, text=source.text) from None
-    except RecursionError:
-        raise InvalidConfig("nested too deeply", file=source.file) from None
 
 
 def dump(raw: dict[str, Any]) -> str:
-    """`raw` as it is stored: two spaces, keys in their order, letters as they are, valid UTF-8."""
-    return clean_text(json.dumps(raw, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    """`raw` as it is stored: two spaces, keys in their order, letters as they are."""
+    return json.dumps(raw, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def clean_value(value: Any) -> Any:
+    """`value` with all texts valid Unicode: half a surrogate pair becomes U+FFFD."""
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, dict):
+        return {clean_text(key): clean_value(item) for key, item in value.items()}
+    return [clean_value(item) for item in value] if isinstance(value, list) else value
 
 
 def _refuse_missing(source: Source, missing: Iterable[Missing]) -> None:
@@ -108,6 +119,17 @@ def _bad(text: str, file: FilePath | None, error: Exception) -> InvalidConfig:
     except BadJson as bad:
         return InvalidConfig(bad.reason, file=file, line=bad.line, column=bad.column)
     return InvalidConfig(f"not usable: {error}", file=file)
+
+
+def _deep(value: Any) -> bool:
+    """Whether lists and objects stand in each other at the limit or beyond it."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        inner = [item for table in level for item in (table.values() if isinstance(table, dict) else table)]
+        level = [item for item in inner if isinstance(item, dict | list)]
+        if not level:
+            return False
+    return True
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
