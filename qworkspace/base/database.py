@@ -200,7 +200,7 @@ def explain(error: sqlite3.Error, path: Path) -> Exception:
     reason = _REFUSED.get(_code(error))
     if reason is None:
         return error
-    return StorageError(f"cannot write {str(path)!r}: {reason}", path=str(path), reason=reason)
+    return StorageError(f"the database {str(path)!r} cannot be used: {reason}", path=str(path), reason=reason)
 
 
 def connect(path: Path) -> sqlite3.Connection:
@@ -226,7 +226,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
 def migrate(connection: sqlite3.Connection, migrations: Mapping[str, Sequence[str]], path: Path) -> None:
     """Apply each component's missing steps, each in a transaction of its own."""
-    done = _steps_done(connection)
+    done = steps_done(connection)
     for component, steps in migrations.items():
         have = done.get(component, 0)
         if have > len(steps):
@@ -236,7 +236,8 @@ def migrate(connection: sqlite3.Connection, migrations: Mapping[str, Sequence[st
             _apply_step(connection, component, number, script)
 
 
-def _steps_done(connection: sqlite3.Connection) -> dict[str, int]:
+def steps_done(connection: sqlite3.Connection) -> dict[str, int]:
+    """How many steps of each component the file has."""
     known = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'schema_steps'").fetchone()
     if known is None:
         return {}

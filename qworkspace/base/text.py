@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 def clean_text(text: str) -> str:
     """`text` as valid UTF-8: surrogate pairs become their character, lone surrogates U+FFFD."""
@@ -10,3 +12,14 @@ def clean_text(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text
+
+
+def clean_value(value: Any) -> Any:
+    """A JSON value with all its texts, keys included, made valid UTF-8."""
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, dict):
+        return {clean_value(key): clean_value(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [clean_value(item) for item in value]
+    return value

@@ -7,13 +7,16 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from qworkspace.base.ids import AgentId, SessionId
 from qworkspace.base.text import clean_text as clean_text
+from qworkspace.base.text import clean_value
 
 Source = Literal["chat", "api", "channel", "heartbeat", "jobs", "dream", "proactive", "subagents"]
 IfBusy = Literal["queue", "interrupt", "reject"]
+Text = Annotated[str, AfterValidator(clean_text)]
+Arguments = Annotated[dict[str, Any], AfterValidator(clean_value)]
 
 
 class _Part(BaseModel):
@@ -22,40 +25,35 @@ class _Part(BaseModel):
 
 class TextPart(_Part):
     type: Literal["text"] = "text"
-    text: str
-
-    @field_validator("text")
-    @classmethod
-    def _clean(cls, text: str) -> str:
-        return clean_text(text)
+    text: Text
 
 
 class ReasoningPart(_Part):
     """What the model thought aloud. `signature` goes back to the provider that made it, unchanged."""
 
     type: Literal["reasoning"] = "reasoning"
-    text: str
-    signature: str | None = None
-    provider: str | None = None
+    text: Text
+    signature: Text | None = None
+    provider: Text | None = None
 
 
 class FilePart(_Part):
     """A file or picture of the workspace; `path` is relative to it."""
 
     type: Literal["file"] = "file"
-    path: str
-    media_type: str = "application/octet-stream"
-    name: str = ""
+    path: Text
+    media_type: Text = "application/octet-stream"
+    name: Text = ""
 
 
 class ToolCallPart(_Part):
     """The model asks for a tool. `args` is what it sent, parsed; `raw` keeps text that is no JSON object."""
 
     type: Literal["tool_call"] = "tool_call"
-    id: str
-    name: str
-    args: dict[str, Any] = Field(default_factory=dict)
-    raw: str | None = None
+    id: Text
+    name: Text
+    args: Arguments = Field(default_factory=dict)
+    raw: Text | None = None
 
 
 ToolOutcome = Literal["ok", "error", "denied", "interrupted"]
@@ -65,17 +63,15 @@ class ToolResultPart(_Part):
     """What a tool answered, as the model sees it. `file` holds the whole output when it was shortened."""
 
     type: Literal["tool_result"] = "tool_result"
-    id: str
-    name: str
-    text: str
+    id: Text
+    name: Text
+    text: Text
     outcome: ToolOutcome = "ok"
-    file: str | None = None
+    file: Text | None = None
     duration_ms: int | None = None
 
 
-Part = Annotated[
-    TextPart | ReasoningPart | FilePart | ToolCallPart | ToolResultPart, Field(discriminator="type")
-]
+Part = Annotated[TextPart | ReasoningPart | FilePart | ToolCallPart | ToolResultPart, Field(discriminator="type")]
 Role = Literal["user", "assistant", "tool"]
 
 
