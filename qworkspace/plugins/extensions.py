@@ -146,6 +146,58 @@ Decision = Literal["allow", "ask", "deny"]
 
 
 @dataclass(frozen=True, slots=True)
+class Verdict:
+    """What may happen to a call, and why. A `hard` one is opened by no setting and no person."""
+
+    decision: Decision
+    reason: str
+    hard: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FileContent:
+    """Bytes of a file from `offset` on, and the size of the whole."""
+
+    data: bytes
+    size: int
+    offset: int = 0
+
+
+class FileAccess(Protocol):
+    """The files that tools may touch. Names are relative to the workspace and are checked at each use.
+
+    `Denied` for what is closed, `InvalidPath` for what is no name here, `StorageError` when the disk refuses.
+    `control=True` is for a tool whose `review` has had a person asked: only then control files are written.
+    """
+
+    root: Path
+
+    def relative(self, name: str) -> str:
+        """The one way to write `name`: relative, without `.` and `//`. An absolute path inside is accepted."""
+
+    def resolved(self, name: str) -> str:
+        """Where `name` leads when symlinks are followed, relative too."""
+
+    def judge(self, name: str, effect: Literal["read", "write"]) -> Verdict:
+        """Whether a tool may, by the rules of the workspace alone: quick, may be called on the event loop."""
+
+    async def read(self, name: str, *, limit: int, from_end: bool = False) -> FileContent:
+        """At most `limit` bytes from the beginning or the end of a regular file."""
+
+    async def write(self, name: str, data: bytes, *, control: bool = False) -> bool:
+        """Replace or make the file, with its directories, in one step; True when it is new."""
+
+    async def change(self, name: str, edit: Callable[[bytes | None], bytes], *, control: bool = False) -> bool:
+        """Write what `edit` (run in a thread) makes of the content (None: no file); again if it changed meanwhile."""
+
+    async def names(self, directory: str) -> list[str]:
+        """The names in a directory, sorted; none when it is not there."""
+
+    async def remove(self, name: str, *, control: bool = False) -> None:
+        """Take a file or a link away; one that is gone is no error."""
+
+
+@dataclass(frozen=True, slots=True)
 class ToolContext:
     """What a running tool is given. `spill(text)` keeps long output whole and returns its relative path."""
 
@@ -153,7 +205,7 @@ class ToolContext:
     config: AgentConfig
     clock: Clock
     call_id: str
-    files: Any
+    files: FileAccess
     spill: Callable[[str], Awaitable[str]]
     emit: Callable[[str, dict[str, Any]], None]
 
@@ -171,7 +223,9 @@ class Tool:
     """One function that a model may call. `args` validates what it sent and is its JSON schema.
 
     `target(args)` is the text that the guard's argument patterns are matched against (a path, a command, a URL).
-    `review(args, context)` is the tool's own least decision for these arguments, before configuration.
+    `targets(args, context)` is all that the call touches, when that is more: an allowing pattern must match each of
+    them, an asking or denying one any; None says that it cannot be told, then only the very target or `*` allows.
+    `review(args, context)` is the tool's own least decision for these arguments, before configuration; "deny" is hard.
     A tool is cancelled like any task and must end its children then.
     """
 
@@ -182,7 +236,8 @@ class Tool:
     effect: Effect
     target: Callable[[Any], str]
     default: Decision = "allow"
-    review: Callable[[Any, ToolContext], Decision] | None = None
+    review: Callable[[Any, ToolContext], Decision | Verdict] | None = None
+    targets: Callable[[Any, ToolContext], list[str] | None] | None = None
 
 
 class Extensions:
