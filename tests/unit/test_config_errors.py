@@ -133,6 +133,6 @@ def test_aliases_are_not_unknown():
 def test_an_agent_id_that_cannot_be_one_is_refused():
     with pytest.raises(InvalidConfig) as caught:
         text = '{"agents": {"profiles": {\n"../x": {}}}}'
-        check(HomeConfig, Source(parse(text), FILE, text), {}.get)
+        check(HomeConfig, Source(parse(text), FILE, text), lambda name: None)
     assert "'../x' is not an agent id" in caught.value.reason
     assert caught.value.line == 2

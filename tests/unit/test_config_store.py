@@ -10,6 +10,7 @@ import time
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import SecretStr
 
 from qworkspace.config.hiding import MASK
 from qworkspace.config.store import ConfigStore
@@ -207,10 +208,10 @@ def test_keys_come_from_the_environment_and_from_secrets(tmp_path):
         tmp_path, environ={"A_KEY": "env"}, providers={"a": {"api_key": "${A_KEY}"}, "b": {"api_key": "${B_KEY}"}}
     )
     providers = store.load_home().providers
-    assert providers["a"].api_key.get_secret_value() == "env"
+    assert providers["a"].api_key == SecretStr("env")
     assert providers["b"].missing_variables() == ["B_KEY"]
     store.secrets().set("B_KEY", "stored")
-    assert store.load_home().providers["b"].api_key.get_secret_value() == "stored"
+    assert store.load_home().providers["b"].api_key == SecretStr("stored")
 
 
 def test_a_missing_variable_elsewhere_is_an_error_that_a_secret_mends(store):
