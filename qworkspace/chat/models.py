@@ -31,9 +31,12 @@ TYPES = ("openai", "anthropic", "google", "ollama", "offline")
 class ModelSource:
     """The models of a home. A provider's client is made once and shared until its configuration changes."""
 
-    def __init__(self, home: Callable[[], HomeConfig], *, threads: Threads, search: Search | None = None) -> None:
+    def __init__(
+        self, home: Callable[[], HomeConfig], *, threads: Threads | None = None, search: Search | None = None
+    ) -> None:
         self._home = home
-        self._threads = threads
+        self._threads = threads or Threads(1, "models")
+        self._owns_threads = threads is None
         self._offline = OfflineModel(search=search)
         self._connections: dict[str, Connection] = {}
         self._building: SingleFlight[Connection] = SingleFlight()
@@ -87,6 +90,8 @@ class ModelSource:
         self._connections.clear()
         for connection in connections:
             await connection.close()
+        if self._owns_threads:
+            self._threads.close()
 
     def _listed(self) -> list[tuple[str, Any]]:
         return [(name, info) for name, config in self._home().providers.items() for info in config.models]
