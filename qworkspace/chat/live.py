@@ -39,6 +39,7 @@ class LiveTurn:
         self.first_token_at: float | None = None
         self.ended_at: float | None = None
         self.model = ""
+        self.asked = False
         self.task: asyncio.Task[None] | None = None
         self._clock = clock
         self._unsent: list[str] = []

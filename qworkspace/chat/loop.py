@@ -8,8 +8,10 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from qworkspace.base.clock import Clock
-from qworkspace.chat.context import Compactor
+from qworkspace.chat.compactor import Compactor
+from qworkspace.chat.context import estimate_message, shorten_results
 from qworkspace.chat.live import LiveTurn
+from qworkspace.chat.models import settings_of
 from qworkspace.chat.prompt import with_notes
 from qworkspace.chat.reliable import RetryPolicy, stream_reliably
 from qworkspace.chat.toolbox import Toolbox
@@ -80,25 +82,39 @@ class ModelLoop:
     async def _ask(self) -> Message:
         """One answer of the model; a prompt that turns out too long is compacted once and tried again."""
         if self._parts.compactor.wanted(self._prompt(), self._parts.models[0].context_window):
-            await self._compact()
+            await self._shorten(overflow=False)
         try:
             return await self._stream(self._prompt())
         except ContextTooLong:
-            if not await self._compact():
+            if not await self._shorten(overflow=True):
                 raise
             return await self._stream(self._prompt())
 
-    async def _compact(self) -> bool:
-        """Summarise the older messages. False when there is nothing left to shorten."""
+    async def _shorten(self, *, overflow: bool) -> bool:
+        """Summarise what was said before, or cut old tool results of this turn. False when nothing could be shorter.
+
+        A summary that fails is told and not fatal here: the provider may take the long prompt after all.
+        """
         await self._parts.run_hooks(LoopHook.ON_COMPRESS_CONTEXT)
-        shorter = await self._parts.compactor.compact(
-            self._live.session_id, self._context.history, self._parts.models[0], before_turn=self._live.id
-        )
-        if shorter is None:
-            return False
-        self._context.history = shorter
-        self._live.emit("notice", {"code": "compacted", "message": "earlier messages were summarised"})
-        return True
+        model = self._parts.models[0]
+        try:
+            shorter = await self._parts.compactor.compact(
+                self._live.session_id, self._context.history, model, before_turn=self._live.id, overflow=overflow
+            )
+        except ModelError as error:
+            self._notice("compaction_failed", f"earlier messages could not be summarised: {error.message}")
+            shorter = None
+        if shorter is not None:
+            self._context.history = shorter
+            self._notice("compacted", "earlier messages were summarised")
+            return True
+        size = sum(map(estimate_message, self._own))
+        own = shorten_results(self._own, size // 2 if overflow else model.context_window // 2)
+        changed = own != self._own
+        if changed:
+            self._own = own
+            self._notice("compacted", "older tool results of this turn were shortened")
+        return changed
 
     def _prompt(self) -> Prompt:
         own = [with_notes(self._own[0], self._context.notes), *self._own[1:]]
@@ -106,6 +122,7 @@ class ModelLoop:
             system="\n\n".join(self._context.system),
             messages=[*self._context.history, *own],
             tools=self._parts.toolbox.specs(),
+            settings=settings_of(self._context.config.running),
         )
 
     async def _stream(self, prompt: Prompt) -> Message:
@@ -114,7 +131,7 @@ class ModelLoop:
             prompt,
             policy=self._parts.policy,
             clock=self._parts.clock,
-            notice=lambda code, message: self._live.emit("notice", {"code": code, "message": message}),
+            notice=self._notice,
         )
         async with aclosing(stream) as events:
             async for event in events:
@@ -134,8 +151,11 @@ class ModelLoop:
             why = (
                 "the answer was cut at the length limit" if event.reason == "length" else "the provider cut the answer"
             )
-            self._live.emit("notice", {"code": f"finish_{event.reason}", "message": f"the answer was cut {why}"})
+            self._notice(f"finish_{event.reason}", f"the answer was cut {why}")
         return event.message
+
+    def _notice(self, code: str, message: str) -> None:
+        self._live.emit("notice", {"code": code, "message": message})
 
     async def _keep_draft(self) -> None:
         """What was said survives a crash, all but the last two seconds of it."""

@@ -16,7 +16,6 @@ from qworkspace.errors import Busy, Conflict, Unavailable
 from qworkspace.sessions.models import StoredMessage, Turn, TurnRequest, TurnState
 from qworkspace.sessions.store import SessionStore
 
-QUEUE_LIMIT = 50
 ENDED_HELD = 16
 ENDED_SECONDS = 120.0
 
@@ -49,6 +48,7 @@ class TurnRunner:
         agent_id: AgentId,
         clock: Clock,
         interrupts: Callable[[TurnRequest], bool],
+        queue_limit: Callable[[], int],
     ) -> None:
         self._sessions = sessions
         self._execute = execute
@@ -56,6 +56,7 @@ class TurnRunner:
         self._agent_id = agent_id
         self._clock = clock
         self._interrupts = interrupts
+        self._queue_limit = queue_limit
         self._lanes: dict[str, Lane] = {}
         self._ended: OrderedDict[str, LiveTurn] = OrderedDict()
         self._tasks = Tasks("turns")
@@ -178,8 +179,9 @@ class TurnRunner:
         occupied = lane.running is not None or bool(lane.waiting)
         if occupied and request.if_busy == "reject":
             raise Busy(f"a turn is running in session {request.session_id!r}; wait, stop it, or send if_busy: queue")
-        if len(lane.waiting) >= QUEUE_LIMIT:
-            raise Busy(f"{QUEUE_LIMIT} messages wait in session {request.session_id!r} already; wait or stop them")
+        if not ends and len(lane.waiting) >= self._queue_limit():
+            waiting = f"{len(lane.waiting)} messages wait in session {request.session_id!r} already"
+            raise Busy(f"{waiting}; wait for an answer, or stop them", code="queue_full")
         turn, fresh = await self._sessions.accept(request)
         if not fresh:
             return self.find(turn.id) or await self._known(turn, request)

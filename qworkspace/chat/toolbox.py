@@ -124,6 +124,7 @@ class Toolbox:
         approval = await self._services.approvals.of_call(self._live.id, call.id)
         if approval is None:
             approval = await self._create_approval(call, verdict)
+        self._live.asked = True
         self._live.emit("tool.approval", _approval_facts(approval))
         answered = await self._services.approvals.wait(approval.id)
         if answered.allowed:
@@ -131,7 +132,7 @@ class Toolbox:
         return Verdict("deny", answered.why, hard=False)
 
     async def _create_approval(self, call: ToolCallPart, verdict: Verdict) -> Approval:
-        wait = timedelta(seconds=self._context.config.running.approval_timeout_seconds)
+        wait = timedelta(seconds=self._context.config.running.approval_timeout)
         return await self._services.approvals.create(
             agent_id=self._context.scope.agent_id,
             session_id=self._live.session_id,

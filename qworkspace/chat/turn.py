@@ -26,6 +26,7 @@ from qworkspace.chat.toolbox import Toolbox, ToolServices
 from qworkspace.config.models import AgentConfig, ModelRef
 from qworkspace.errors import QworkspaceError
 from qworkspace.plugins.extensions import (
+    ContextNote,
     Extensions,
     HookPoint,
     Mode,
@@ -99,6 +100,8 @@ class TurnMachine:
     async def _finally(self, live: LiveTurn, context: TurnContext, ending: Ending) -> None:
         try:
             await self._run_hooks(context, Phase.FINALLY)
+            if live.asked and ending.state is not TurnState.INTERRUPTED:
+                await self._parts.tools.approvals.withdraw(live.id)
         finally:
             await self._closer.close(live, ending)
 
@@ -150,6 +153,8 @@ class TurnMachine:
         models = [await parts.models.get(ref) for ref in chain]
         await self._run_hooks(context, Phase.POST_AGENT_BUILD)
         await self._run_hooks(context, Phase.PRE_EXECUTE)
+        if context.notes:
+            await parts.sessions.save_context(live.id, [_note_facts(note) for note in context.notes])
         if context.answer is not None:
             live.say(context.answer)
             return _text_reply(context.answer)
@@ -273,6 +278,10 @@ def _failed(live: LiveTurn, context: TurnContext, error: Exception) -> Ending:
     said = live.step_text
     partial = _text_reply(said) if said.strip() else None
     return Ending(TurnState.FAILED, text=live.text, usage=context.usage, partial=partial, error=error_facts(error))
+
+
+def _note_facts(note: ContextNote) -> dict[str, Any]:
+    return {"kind": note.kind, "title": note.title, "text": note.text, "origin": note.origin}
 
 
 def _text_reply(text: str) -> Message:

@@ -95,7 +95,7 @@ class TurnContext:
     controls: TurnControls
     clock: Clock
     message: Message
-    emit: Callable[[str, dict[str, Any]], None]
+    emit: Callable[[str, dict[str, Any]], object]
     notes: list[ContextNote] = field(default_factory=list)
     system: list[str] = field(default_factory=list)
     answer: str | None = None
@@ -207,7 +207,7 @@ class ToolContext:
     call_id: str
     files: FileAccess
     spill: Callable[[str], Awaitable[str]]
-    emit: Callable[[str, dict[str, Any]], None]
+    emit: Callable[[str, dict[str, Any]], object]
 
 
 @dataclass(frozen=True, slots=True)
