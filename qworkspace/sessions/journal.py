@@ -55,7 +55,7 @@ class TurnEnding:
 
 
 @dataclass(frozen=True, slots=True)
-class _OpenTurn:
+class _BriefTurn:
     number: int
     session_id: str
     state: TurnState
@@ -143,10 +143,9 @@ def save_context(db: sqlite3.Connection, turn_id: str, notes: list[dict[str, Any
 
 def finish(db: sqlite3.Connection, turn_id: str, ending: TurnEnding, now: datetime) -> Turn:
     """End the turn and store its last message. The first ending stands: a later one changes nothing."""
-    present = get_turn(db, turn_id)
-    if present.state.ended:
-        return present
-    turn = _open_turn(db, turn_id)
+    turn = _brief(db, turn_id)
+    if turn.state.ended:
+        return get_turn(db, turn_id)
     if ending.reply is not None and has_content(ending.reply):
         _append(db, turn.number, turn.session_id, ending.reply, "completed", now)
     if ending.partial is not None and has_content(ending.partial):
@@ -212,7 +211,7 @@ def _interrupt(db: sqlite3.Connection, turn_id: str, draft: str, now: datetime) 
     return finish(db, turn_id, TurnEnding(TurnState.INTERRUPTED, text, error=INTERRUPTED, partial=partial), now)
 
 
-def _store_ending(db: sqlite3.Connection, turn: _OpenTurn, ending: TurnEnding, now: datetime) -> None:
+def _store_ending(db: sqlite3.Connection, turn: _BriefTurn, ending: TurnEnding, now: datetime) -> None:
     said = ending.reply or ending.partial
     text = clean_text(ending.text or (said.text if said is not None else ""))
     moment = to_micros(now)
@@ -278,14 +277,19 @@ def _append(db: sqlite3.Connection, turn: int, session_id: str, message: Message
         )
 
 
-def _open_turn(db: sqlite3.Connection, turn_id: str) -> _OpenTurn:
+def _open_turn(db: sqlite3.Connection, turn_id: str) -> _BriefTurn:
+    turn = _brief(db, turn_id)
+    if turn.state.ended:
+        raise Conflict(f"turn {turn_id!r} has ended as {turn.state}; nothing can be added to it", state=turn.state)
+    return turn
+
+
+def _brief(db: sqlite3.Connection, turn_id: str) -> _BriefTurn:
     row = db.execute("SELECT number, session_id, state, usage_before FROM turns WHERE id = ?", (turn_id,)).fetchone()
     if row is None:
         raise NotFound("turn", turn_id)
     number, session_id, state, usage_before = row
-    if TurnState(state).ended:
-        raise Conflict(f"turn {turn_id!r} has ended as {state}; nothing can be added to it", state=state)
-    return _OpenTurn(number, session_id, TurnState(state), usage_before)
+    return _BriefTurn(number, session_id, TurnState(state), usage_before)
 
 
 def _newest_call(db: sqlite3.Connection, turn: int, turn_id: str, call_id: str) -> tuple[int, CallState]:

@@ -64,10 +64,10 @@ def dump_parts(message: Message) -> str:
 def to_message(role: str, parts: str) -> Message:
     """The stored message; one that the disk has damaged says so."""
     try:
-        return Message.model_construct(role=role, parts=_PARTS.validate_json(parts))
+        return Message.model_validate_json(f'{{"role":"{role}","parts":{parts}}}')
     except ValidationError:
         logger.error("a stored message is damaged: %.80r", parts)
-        return Message.model_construct(role=role, parts=(TextPart(text=UNREADABLE),))
+        return Message(role="user" if role == "user" else "assistant", parts=(TextPart(text=UNREADABLE),))
 
 
 def to_usage(text: str | None) -> Usage:
