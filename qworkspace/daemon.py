@@ -90,6 +90,9 @@ class Daemon:
         except QworkspaceError as error:
             logger.error("%s", error.message)
             return 1
+        except Exception:
+            logger.exception("the daemon ends with an unexpected error")
+            return 1
         finally:
             listener.close()
             self._end()

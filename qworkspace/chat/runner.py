@@ -65,6 +65,11 @@ class TurnRunner:
         self._quiet.set()
 
     @property
+    def closer(self) -> Closer:
+        """What ends its turns, for who executes them."""
+        return self._closer
+
+    @property
     def active(self) -> int:
         """Turns that run now."""
         return sum(lane.running is not None for lane in self._lanes.values())

@@ -1,0 +1,133 @@
+"""What every workspace is equipped with: its services, its built-in extensions, and what its turns work with."""
+
+from __future__ import annotations
+
+from qworkspace.base.files import Root
+from qworkspace.chat import commands
+from qworkspace.chat.closing import Closer
+from qworkspace.chat.compactor import Compactor
+from qworkspace.chat.controls import Controls
+from qworkspace.chat.prompt import PromptMaker
+from qworkspace.chat.reliable import RetryPolicy
+from qworkspace.chat.runner import TurnRunner
+from qworkspace.chat.toolbox import ToolServices
+from qworkspace.chat.turn import TurnMachine, TurnParts, find_command
+from qworkspace.config.models import AgentConfig
+from qworkspace.errors import QworkspaceError
+from qworkspace.sessions.models import TurnRequest
+from qworkspace.sessions.store import SessionStore
+from qworkspace.workspace.registry import WorkspaceRegistry
+from qworkspace.workspace.services import ServiceDescriptor, ServiceManager
+from qworkspace.workspace.shared import SharedServices
+from qworkspace.workspace.workspace import CHATS, SESSIONS, Workspace
+
+OWNER = "builtin"
+STATE = ".state"
+ENDS_THE_RUNNING_TURN = frozenset({"stop", "new"})
+
+
+def equip(shared: SharedServices) -> WorkspaceRegistry:
+    """The registry that makes this daemon's workspaces."""
+    registry = WorkspaceRegistry(shared, turns)
+    registry.services.add(SESSIONS, sessions, owner=OWNER)
+    registry.services.add(CHATS, chats, owner=OWNER)
+    registry.extensions.add("commands", lambda workspace: commands.install(workspace.extensions), owner=OWNER)
+    return registry
+
+
+def sessions(workspace: Workspace) -> ServiceDescriptor:
+    """The conversations and the turn journal."""
+    shared = workspace.shared
+    state, agent_id = workspace.directory / STATE, workspace.agent_id
+
+    def make(_: ServiceManager) -> SessionStore:
+        return SessionStore(
+            state, clock=shared.clock, threads=shared.threads, problems=shared.problems, agent_id=agent_id
+        )
+
+    return ServiceDescriptor(SESSIONS, make, priority=10)
+
+
+def chats(workspace: Workspace) -> ServiceDescriptor:
+    """The turns per session. It moves with every reload and asks at each turn which instance acts."""
+    shared, agent_id, current = workspace.shared, workspace.agent_id, workspace.current
+
+    def interrupts(request: TurnRequest) -> bool:
+        """`/stop` and `/new` do not wait for what they are to end."""
+        found = find_command(request.message.text, current.workspace.extensions)
+        return isinstance(found, tuple) and found[0].name in ENDS_THE_RUNNING_TURN
+
+    def make(services: ServiceManager) -> TurnRunner:
+        store = services.get(SESSIONS)
+        return TurnRunner(
+            store,
+            current.execute,
+            Closer(store, shared.bus, shared.clock, agent_id=agent_id),
+            agent_id=agent_id,
+            clock=shared.clock,
+            interrupts=interrupts,
+            queue_limit=lambda: current.workspace.config.running.max_queued_turns,
+        )
+
+    return ServiceDescriptor(CHATS, make, priority=20, depends_on=(SESSIONS,))
+
+
+def turns(workspace: Workspace) -> TurnMachine:
+    """What carries out the turns of one instance, with the configuration that it has at each turn."""
+    shared, store, runner = workspace.shared, workspace.sessions, workspace.runner
+
+    def config() -> AgentConfig:
+        return workspace.config
+
+    policy = RetryPolicy.of(workspace.config.running.retry)
+    compactor = Compactor(store, config=config, policy=policy, clock=shared.clock)
+    root = Root(workspace.directory)
+    prompts = PromptMaker(
+        workspace.agent_id,
+        root,
+        timezone=lambda: _timezone(shared),
+        threads=shared.threads,
+        problems=shared.problems,
+    )
+    parts = TurnParts(
+        agent_id=workspace.agent_id,
+        workspace_dir=workspace.directory,
+        config=config,
+        extensions=workspace.extensions,
+        sessions=store,
+        models=shared.models,
+        prompts=prompts,
+        compactor=compactor,
+        tools=tool_services(workspace, root),
+        bus=shared.bus,
+        problems=shared.problems,
+        clock=shared.clock,
+        policy=policy,
+    )
+    machine = TurnMachine(parts, runner.closer)
+    machine.controls = Controls(runner, store, shared.models, compactor, config)
+    return machine
+
+
+def tool_services(workspace: Workspace, root: Root) -> ToolServices:
+    """What the tools of this instance's turns are given."""
+
+    async def spill(text: str) -> str:
+        raise NotImplementedError
+
+    return ToolServices(
+        sessions=workspace.sessions,
+        approvals=workspace.shared.approvals,
+        files=root,
+        spill=spill,
+        clock=workspace.shared.clock,
+    )
+
+
+def _timezone(shared: SharedServices) -> str | None:
+    """The user's zone as config.json says it now; while that is broken, the last good one."""
+    try:
+        return shared.config.load_home().user_timezone
+    except QworkspaceError:
+        good = shared.config.last_good_home()
+        return good.user_timezone if good is not None else None
