@@ -52,15 +52,13 @@ class Routes:
         elif self._console.serves(method, path):
             await self._console(scope, receive, send)
         else:
-            table = self._all or await self._load()
-            await table(scope, receive, send)
+            if self._all is None:
+                self._all = await self._api.threads.run(self._load)
+            await self._all(scope, receive, send)
 
-    async def _load(self) -> Router:
-        """Import the table in a thread; the daemon may have done so before the first request."""
-        module = await self._api.threads.run(importlib.import_module, ROUTES)
-        if self._all is None:
-            self._all = router(self._api, module.OPERATIONS)
-        return self._all
+    def _load(self) -> Router:
+        """Import and compile the table: 100 ms, in a thread. The daemon may have imported it before."""
+        return router(self._api, importlib.import_module(ROUTES).OPERATIONS)
 
 
 def router(api: Api, operations: Sequence[Operation]) -> Router:

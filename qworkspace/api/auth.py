@@ -27,20 +27,17 @@ IDLE_DAYS = 180
 COOKIE_SECONDS = 400 * 86_400  # browsers keep no cookie longer
 SEEN_EVERY = timedelta(hours=1)
 NAME_LENGTH = 200
-COMPONENT = "access"
 
-# steps of home.db's component "access"; only ever appended to
-MIGRATIONS = (
-    """
-    CREATE TABLE browsers (
-        id TEXT PRIMARY KEY,
-        secret_hash TEXT NOT NULL UNIQUE,
-        name TEXT NOT NULL,
-        paired_at TEXT NOT NULL,
-        seen_at TEXT NOT NULL
-    );
-    """,
-)
+# the first step of home.db's tables of paired browsers
+BROWSER_TABLE = """
+CREATE TABLE browsers (
+    id TEXT PRIMARY KEY,
+    secret_hash TEXT NOT NULL UNIQUE,
+    name TEXT NOT NULL,
+    paired_at TEXT NOT NULL,
+    seen_at TEXT NOT NULL
+) STRICT;
+"""
 
 
 @dataclass(frozen=True, slots=True)

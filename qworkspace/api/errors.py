@@ -49,6 +49,7 @@ STATUS: Mapping[type[QworkspaceError], int] = {
 STATUS_OF_CODE: Mapping[str, int] = {
     "agent_disabled": 409,
     "model_not_found": 404,
+    "not_found": 404,
     "method_not_allowed": 405,
     "unsupported_media_type": 415,
     "unknown_host": 421,
