@@ -66,8 +66,8 @@ class Compactor:
         """
         if model.ref == OFFLINE:
             return None
-        stored = (await self._sessions.history(session_id, before_turn=before_turn)).stored
-        messages = [item.message for item in stored]
+        known = await self._sessions.history(session_id, before_turn=before_turn)
+        messages = [item.message for item in known.stored]
         window = self._window(model.context_window)
         total = sum(estimate_message(message) for message in messages)
         room = min(window, total * 3 // 2) if overflow else window
@@ -75,9 +75,9 @@ class Compactor:
         plan = plan_compaction(messages, room, keep_turns=keep)
         if plan is None:
             return None
-        before = (await self._sessions.history(session_id, before_turn=before_turn)).summary
-        summary = await summarise(self._asking(model), messages[: plan.older], window=window, before=before)
-        await self._sessions.set_summary(session_id, summary, stored[plan.older - 1].id)
+        older = messages[: plan.older]
+        summary = await summarise(self._asking(model), older, window=window, before=known.summary)
+        await self._sessions.set_summary(session_id, summary, known.stored[plan.older - 1].id)
         return [*as_messages(summary), *closed(messages[plan.older :])]
 
     def _window(self, window: int) -> int:

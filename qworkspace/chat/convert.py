@@ -167,7 +167,11 @@ def _response(message: Message, names: ToolNames, dialect: Dialect, *, present: 
     parts: list[LibraryPart] = []
     for part in message.parts:
         if isinstance(part, TextPart) and part.text.strip():
-            parts.append(LibraryText(part.text))
+            last = parts[-1] if parts else None
+            if isinstance(last, LibraryText):
+                last.content += part.text
+            else:
+                parts.append(LibraryText(part.text))
         elif isinstance(part, ToolCallPart):
             parts.append(_call(part, names, dialect, details.get(part.id)))
         elif isinstance(part, ReasoningPart) and part in kept and not _target(part):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import stat
@@ -138,11 +139,7 @@ def read_files(root: Root, config: AgentConfig) -> list[PromptFile]:
 def _read(root: Root, name: str, limit: int, allowed: Sequence[Path]) -> PromptFile:
     try:
         path = _place(root, name, allowed)
-        with os.fdopen(os.open(path, os.O_RDONLY | _NO_WAITING), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                return PromptFile(name, problem=f"{name!r} is no file and is left out of the prompt")
-            data = file.read(limit * 4 + 4)
-            size = os.fstat(file.fileno()).st_size
+        data, size = _beginning(path, limit * 4 + 4)
     except FileNotFoundError:
         return PromptFile(name)
     except InvalidPath as error:
@@ -150,6 +147,21 @@ def _read(root: Root, name: str, limit: int, allowed: Sequence[Path]) -> PromptF
     except OSError as error:
         return PromptFile(name, problem=f"{name!r} cannot be read and is left out of the prompt: {error.strerror}")
     return _decoded(name, data, size, limit)
+
+
+def _beginning(path: Path, most: int) -> tuple[bytes, int]:
+    """The first bytes of a regular file, and how many it has in all."""
+    descriptor = os.open(path, os.O_RDONLY | _NO_WAITING)
+    try:
+        facts = os.fstat(descriptor)
+        if not stat.S_ISREG(facts.st_mode):
+            raise OSError(errno.EINVAL, "it is no file")
+        data = b""
+        while len(data) < most and (piece := os.read(descriptor, most - len(data))):
+            data += piece
+        return data, max(facts.st_size, len(data))
+    finally:
+        os.close(descriptor)
 
 
 def _place(root: Root, name: str, allowed: Sequence[Path]) -> Path:
