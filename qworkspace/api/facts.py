@@ -38,14 +38,11 @@ def agent_facts(status: AgentStatus, store: ConfigStore) -> AgentFacts:
 
 
 def usable_home(store: ConfigStore) -> HomeConfig:
-    """config.json as it is now, or as it was when it could be used last."""
+    """config.json as it is now, or as it was when it could be used last; the defaults when it never could."""
     try:
         return store.load_home()
     except InvalidConfig:
-        good = store.last_good_home()
-        if good is None:
-            raise
-        return good
+        return store.last_good_home() or HomeConfig()
 
 
 def active_agent(store: ConfigStore) -> str:

@@ -26,7 +26,9 @@ class OpenAIPart(Body):
 
 class OpenAIMessage(Body):
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: Annotated[list[OpenAIPart], BeforeValidator(_as_parts)] = Field(default_factory=list)
+    content: Annotated[
+        list[OpenAIPart], BeforeValidator(_as_parts, json_schema_input_type=str | list[OpenAIPart] | None)
+    ] = Field(default_factory=list)
 
     @property
     def text(self) -> str:

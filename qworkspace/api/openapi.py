@@ -64,7 +64,7 @@ def _operation(operation: Operation, schemas: JsonObject) -> JsonObject:
 
 
 def _operation_id(operation: Operation) -> str:
-    words = re.findall(r"[a-z0-9]+", re.sub(r"agent_id|session_id", "", operation.path.lower()))
+    words = re.findall(r"[a-z0-9_]+", operation.path.lower())
     return "_".join([operation.method.lower(), *words])
 
 

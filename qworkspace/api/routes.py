@@ -23,7 +23,8 @@ from qworkspace.api.operations import Call, Operation
 
 async def read_openapi(call: Call) -> Response:
     """This interface, described."""
-    return JSONResponse(openapi.document(OPERATIONS, call.api.info.version))
+    document = await call.api.threads.run(openapi.document, OPERATIONS, call.api.info.version)
+    return JSONResponse(document)
 
 
 OPERATIONS: tuple[Operation, ...] = (

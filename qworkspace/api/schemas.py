@@ -80,7 +80,11 @@ def _as_parts(value: Any) -> Any:
 class ChatBody(Body):
     """One turn. Without `session_id` a new conversation begins."""
 
-    message: Annotated[list[ContentPart], BeforeValidator(_as_parts), Field(min_length=1, max_length=100)]
+    message: Annotated[
+        list[ContentPart],
+        BeforeValidator(_as_parts, json_schema_input_type=str | list[ContentPart]),
+        Field(min_length=1, max_length=100),
+    ]
     session_id: SessionIdText | None = None
     user_id: Label = ""
     team_id: Label = ""

@@ -92,7 +92,7 @@ class EventStream:
 
     async def _over_gap(self, send: Send) -> int:
         """Where to begin: what the log no longer holds is told as a notice, not silently left out."""
-        missing = self._log.oldest - self._after - 1
+        missing = self._log.oldest - max(self._after + 1, self._log.first)
         if missing <= 0:
             return self._after
         data = to_json({"code": "events_missing", "message": f"{missing} earlier events are no longer held"})

@@ -27,7 +27,7 @@ from qworkspace.base.metrics import PrometheusMetrics
 from qworkspace.base.problems import Problems
 from qworkspace.base.tasks import Threads
 from qworkspace.chat.closing import Closer, Ending, error_facts
-from qworkspace.chat.live import LiveTurn
+from qworkspace.chat.live import LiveTurn, StopReason
 from qworkspace.chat.runner import TurnRunner
 from qworkspace.config.store import ConfigStore
 from qworkspace.errors import QworkspaceError
@@ -43,6 +43,7 @@ from tests.support.daemon import write_home
 
 HOST = "127.0.0.1:8420"
 ENDS = ("turn.completed", "turn.failed", "turn.cancelled")
+INTERRUPTED, CANCELLED = TurnState.INTERRUPTED, TurnState.CANCELLED
 Script = Callable[[LiveTurn], Awaitable[Ending]]
 
 
@@ -77,7 +78,7 @@ class Scripted:
             task = asyncio.current_task()
             assert task is not None
             task.uncancel()
-            ending = Ending(TurnState.CANCELLED, text=live.text)
+            ending = Ending(INTERRUPTED if live.stop_reason is StopReason.SHUTDOWN else CANCELLED, text=live.text)
         except QworkspaceError as error:
             ending = Ending(TurnState.FAILED, text=live.text, error=error_facts(error))
         await self._bench.closers[self._workspace.agent_id].close(live, ending)
@@ -287,7 +288,7 @@ class Listening:
 
     async def piece(self) -> str:
         """The next piece of the body; empty at the end."""
-        body = (await self._next()).get("body", b"").decode()
+        body: str = (await self._next()).get("body", b"").decode()
         self.text += body
         return body
 

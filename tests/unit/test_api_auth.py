@@ -7,6 +7,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from starlette.datastructures import Headers
 
 from qworkspace.base.clock import SimulatedClock
 from qworkspace.config.secrets import TOKEN_VARIABLE, Secrets
@@ -106,15 +107,9 @@ async def test_a_browser_that_stays_away_for_half_a_year_is_forgotten(tmp_path: 
             assert (await bench.ask("GET", "/api/status", token=False, headers=cookie(paired))).status_code == 200
         clock.jump(181 * 86_400)
         assert bench.auth.browsers()
-        asking = bench.auth.identify(httpx_headers(cookie(paired)), port=8420)
-        assert (await asking).kind == "nobody"
+        caller = await bench.auth.identify(Headers(cookie(paired)), port=8420)
+        assert caller.kind == "nobody"
         assert not bench.auth.browsers()
-
-
-def httpx_headers(headers: dict[str, str]) -> object:
-    from starlette.datastructures import Headers
-
-    return Headers(headers)
 
 
 async def test_a_wrong_token_is_nobody_even_beside_a_good_cookie(bench: ApiBench) -> None:

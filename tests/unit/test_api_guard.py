@@ -28,7 +28,9 @@ def code_of(answer: Any) -> str:
     return str(answer.json()["error"]["code"])
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:8420", "0.0.0.0:8420", "localhost.evil.example", "", "["])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8420", "0.0.0.0:8420", "localhost.evil.example", "", "["]
+)
 async def test_foreign_hosts_are_refused_everywhere(bench: ApiBench, host: str) -> None:
     for path in ("/api/status", "/healthz", "/", "/v1/models"):
         answer = await bench.ask("GET", path, headers={"host": host})
@@ -57,7 +59,9 @@ def test_a_daemon_on_all_addresses_knows_the_one_that_was_used() -> None:
     assert Access.of("127.0.0.1", auth="off").open
 
 
-@pytest.mark.parametrize("origin", ["https://evil.example", "null", f"http://{HOST}.evil", "http://localhost:3000", "file://"])
+@pytest.mark.parametrize(
+    "origin", ["https://evil.example", "null", f"http://{HOST}.evil", "http://localhost:3000", "file://"]
+)
 @pytest.mark.parametrize("kind", ["application/json", "text/plain", "multipart/form-data; boundary=x", ""])
 @pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS"])
 async def test_foreign_origins_are_refused(bench: ApiBench, origin: str, kind: str, method: str) -> None:
@@ -129,11 +133,15 @@ async def test_public_addresses(bench: ApiBench) -> None:
 async def test_without_authentication_on_the_loopback_foreign_pages_stay_out(bench: ApiBench) -> None:
     bench.api.access = Access.of("127.0.0.1", auth="off")
     assert (await bench.ask("GET", "/api/status", token=False)).status_code == 200
-    foreign = await bench.ask("POST", "/console/chat", token=False, json=BODY, headers={"origin": "https://evil.example"})
+    foreign = await bench.ask(
+        "POST", "/console/chat", token=False, json=BODY, headers={"origin": "https://evil.example"}
+    )
     assert foreign.status_code == 403
 
 
-@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "", "application/json; charset=latin-1"])
+@pytest.mark.parametrize(
+    "kind", ["text/plain", "application/x-www-form-urlencoded", "", "application/json; charset=latin-1"]
+)
 async def test_json_addresses_take_json_only(bench: ApiBench, kind: str) -> None:
     headers = {"content-type": kind} if kind else {}
     answer = await bench.ask("POST", "/console/chat", content=b'{"message":"x"}', headers=headers)
@@ -141,7 +149,15 @@ async def test_json_addresses_take_json_only(bench: ApiBench, kind: str) -> None
 
 
 @pytest.mark.parametrize(
-    "raw", [b"", b"{", b'{"message": NaN}', b'\xff{"message":"x"}', b"[" * 5000, b'{"message":' + b"[" * 500 + b"]" * 500 + b"}"]
+    "raw",
+    [
+        b"",
+        b"{",
+        b'{"message": NaN}',
+        b'\xff{"message":"x"}',
+        b"[" * 5000,
+        b'{"message":' + b"[" * 500 + b"]" * 500 + b"}",
+    ],
 )
 async def test_what_is_no_json_is_refused(bench: ApiBench, raw: bytes) -> None:
     answer = await bench.ask("POST", "/console/chat", content=raw, headers={"content-type": "application/json"})
