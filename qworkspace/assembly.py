@@ -18,8 +18,8 @@ from qworkspace.base.tasks import Threads
 from qworkspace.chat.models import ModelSource
 from qworkspace.config.home import HomeConfig
 from qworkspace.config.store import ConfigStore
-from qworkspace.errors import QworkspaceError
 from qworkspace.equipment import equip
+from qworkspace.errors import QworkspaceError
 from qworkspace.workspace.manager import MultiAgentManager
 from qworkspace.workspace.shared import SharedServices
 

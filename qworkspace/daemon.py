@@ -50,11 +50,15 @@ class Way(StrEnum):
 
 
 class Daemon:
-    """One daemon for one home. `run` returns when it is told to stop; `way` then says whether to start again."""
+    """One daemon for one home, whose lock the caller has taken; `run` gives it back.
+
+    `run` returns when the daemon was told to stop; `way` then says whether to start again.
+    """
 
     def __init__(
         self,
         options: DaemonOptions,
+        lock: HomeLock,
         *,
         environ: Mapping[str, str],
         terminal: TextIO | None = None,
@@ -66,7 +70,7 @@ class Daemon:
         self._terminal = terminal
         self._clock = clock if clock is not None else SystemClock()
         self._config = ConfigStore(options.home, environ=environ)
-        self._lock = HomeLock(options.home / ".daemon" / "lock")
+        self._lock = lock
         self._secrets = _KnownSecrets(self._config)
         self._logs = Logs(secrets=self._secrets)
         self._leaving: asyncio.Event | None = None
@@ -76,9 +80,7 @@ class Daemon:
         """Serve the home until a signal ends it; the exit code."""
         _allow_many_files()
         self._logs.open(terminal=self._terminal, as_json=self.options.log_json)
-        started_at = self._clock.now()
         try:
-            self._lock.acquire(started_at.isoformat(timespec="milliseconds"))
             server = self._server_settings()
             listener = bind(server.host, server.port)
         except QworkspaceError as error:
@@ -113,7 +115,7 @@ class Daemon:
         self._leaving, self._forced = asyncio.Event(), asyncio.Event()
         self.port = listener.getsockname()[1]
         address = address_of(listener)
-        self._lock.tell(Holder(os.getpid(), self._clock.now().isoformat(timespec="milliseconds"), address))
+        self._lock.tell(Holder(os.getpid(), self._lock.since, address))
         parts = Parts(self._config, server, clock=self._clock, shutdown=self.leave)
         http = HttpServer(parts.app, listener)
         async with contextlib.AsyncExitStack() as way_out:

@@ -18,7 +18,7 @@ from qworkspace.base.scope import current_scope
 
 FILE_BYTES = 10_000_000
 FILES_KEPT = 5
-_QUIET = ("apscheduler", "asyncio", "httpcore", "httpx", "openai", "uvicorn", "watchfiles")
+_OURS = "qworkspace"
 _TOKENS = re.compile(
     r"(?i)(?P<keep>\b(?:bearer|basic)\s+|[?&#](?:access_)?(?:token|code|key|api_key)=|\bx-api-key['\"]?\s*[:=]\s*['\"]?)"
     r"[\w.~+/=-]{6,}|\b(?:sk|xox[abp]|ghp|qwt|qwp)[-_][\w-]{8,}"
@@ -120,9 +120,8 @@ class Logs:
 
     def open(self, *, terminal: TextIO | None, as_json: bool = False) -> None:
         """Log to the terminal, human-readable or as JSON; libraries speak from WARNING on."""
-        for name in _QUIET:
-            self._set_level(name, logging.WARNING)
-        self._set_level("", self._level)
+        self._set_level("", logging.WARNING)
+        self._set_level(_OURS, self._level)
         if terminal is not None:
             handler = logging.StreamHandler(terminal)
             self._add(handler, _Lines(self._mask, as_json=as_json, colour=not as_json and terminal.isatty()))

@@ -98,7 +98,7 @@ class Parts:
         insisting = asyncio.ensure_future(forced.wait())
         await asyncio.wait({stopping, insisting}, return_when=asyncio.FIRST_COMPLETED)
         if not stopping.done():
-            await self._assembly.manager.stop(0.0)
+            await asyncio.gather(*(agent.drain(0.0) for agent in self._assembly.manager.running()))
         insisting.cancel()
         await asyncio.wait({stopping, insisting})
         stopping.result()

@@ -42,6 +42,7 @@ class HomeLock:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.since = ""
         self._descriptor: int | None = None
 
     @property
@@ -54,7 +55,7 @@ class HomeLock:
         if not _lock_within(descriptor, _PATIENCE):
             os.close(descriptor)
             raise Locked(self.path, read_holder(self.path))
-        self._descriptor = descriptor
+        self._descriptor, self.since = descriptor, since
         self.tell(Holder(os.getpid(), since))
 
     def tell(self, holder: Holder) -> None:

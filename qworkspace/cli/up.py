@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+
+from qworkspace.base.lock import HomeLock
+from qworkspace.errors import QworkspaceError
 
 HOME_VARIABLE = "QWORKSPACE_HOME"
 
@@ -28,8 +32,14 @@ def home_directory(given: str | Path | None) -> Path:
 
 
 def run_up(options: UpOptions) -> int:
-    """Run the daemon until it is told to stop; its exit code."""
-    from qworkspace.daemon import Daemon, DaemonOptions  # the other commands do without the server
+    """Run the daemon until it is told to stop; its exit code. To restart, this process becomes the next one."""
+    lock = HomeLock(home_directory(options.home) / ".daemon" / "lock")
+    try:
+        lock.acquire(datetime.now(UTC).isoformat(timespec="milliseconds"))
+    except QworkspaceError as error:
+        print(f"error: {error.message}", file=sys.stderr)
+        return 1
+    from qworkspace.daemon import Daemon, DaemonOptions, Way  # half a second, which a refused start does not wait for
 
     daemon = Daemon(
         DaemonOptions(
@@ -39,7 +49,17 @@ def run_up(options: UpOptions) -> int:
             open_browser=options.open_browser,
             log_json=options.log_json,
         ),
+        lock,
         environ=os.environ,
         terminal=sys.stderr,
     )
-    return daemon.run()
+    code = daemon.run()
+    if code == 0 and daemon.way is Way.RESTART:
+        os.execv(sys.executable, again(sys.executable, sys.orig_argv, daemon.port))
+    return code
+
+
+def again(python: str, given: list[str], port: int) -> list[str]:
+    """How this process was started, on the port that it has now: the last `--port` counts."""
+    same = ["--port", str(port)]
+    return [python, *given[1:], *([] if given[-2:] == same else same)]
