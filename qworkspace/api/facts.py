@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from qworkspace.api.admin_schemas import AgentFacts, AgentState
 from qworkspace.api.problems import problem_facts
+from qworkspace.config.models import AgentConfig, HomeConfig
 from qworkspace.config.store import ConfigStore
 from qworkspace.errors import InvalidConfig
 
 if TYPE_CHECKING:
-    from qworkspace.config.models import AgentConfig, HomeConfig
     from qworkspace.workspace.manager import AgentStatus
 
 
