@@ -25,7 +25,6 @@ WILDCARDS = frozenset({"0.0.0.0", "::", ""})
 TOKEN_NAMES = frozenset({"token", "access_token", "api_key", "apikey", "key"})
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 MAX_BODY = 10_000_000
-REFUSAL_SECONDS = 0.05
 LOG_SECONDS = 60.0
 CALLER = "qworkspace.caller"
 PAGE_POLICY = (
@@ -43,12 +42,16 @@ COMMON_HEADERS = (
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Whom the daemon answers. `any_address`: it listens everywhere, so its own addresses are names of it."""
+    """Whom the daemon answers. `any_address`: it listens everywhere, so its own addresses are names of it.
+
+    `refusal_seconds` is what a wrong token waits for its answer, so that guessing is slow.
+    """
 
     hosts: frozenset[str] = frozenset()
     any_address: bool = False
     open: bool = False
     max_body: int = MAX_BODY
+    refusal_seconds: float = 0.05
 
     @classmethod
     def of(
@@ -144,7 +147,7 @@ class Guard:
         if now - self._logged_at >= LOG_SECONDS:
             logger.warning("%d request(s) without a valid access token refused", self._refused)
             self._logged_at, self._refused = now, 0
-        await self._api.clock.sleep(REFUSAL_SECONDS)
+        await self._api.clock.sleep(self._api.access.refusal_seconds)
         hint = "the access token is not valid" if tried else "an access token is needed"
         raise Unauthenticated(f"{hint}: send 'Authorization: Bearer …' (see `qworkspace token show`)")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -153,6 +154,7 @@ class Api:
         self.access = access
         self.stream_limits = StreamLimits()
         self.watch_mode = "off"
+        self.building = asyncio.Lock()
         self.state = DaemonState.STARTING
         self._services: ApiServices | None = None
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
@@ -43,6 +43,7 @@ from tests.support.daemon import write_home
 
 HOST = "127.0.0.1:8420"
 ENDS = ("turn.completed", "turn.failed", "turn.cancelled")
+QUICK = replace(Access.of("127.0.0.1"), refusal_seconds=0)
 INTERRUPTED, CANCELLED = TurnState.INTERRUPTED, TurnState.CANCELLED
 Script = Callable[[LiveTurn], Awaitable[Ending]]
 
@@ -125,7 +126,7 @@ class ApiBench:
         registry.services.add(CHATS, self._chats, owner="test")
         self.manager = MultiAgentManager(self.shared, registry)
         info = Info(version="1.2.3", started_at=self.clock.now(), home=home)
-        self.api = Api(info, clock=self.clock, threads=self.threads, access=Access.of("127.0.0.1"))
+        self.api = Api(info, clock=self.clock, threads=self.threads, access=QUICK)
         self.app: ASGIApp = create_app(self.api, console=console) if console else create_app(self.api)
 
     async def __aenter__(self) -> Self:
