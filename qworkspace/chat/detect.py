@@ -53,8 +53,7 @@ async def _ask(client: httpx.AsyncClient, title: str, kind: str, base_url: str) 
         answer = await client.get(f"{base_url}/models")
         if answer.status_code != 200 or len(answer.content) > LONGEST_LIST:
             return None
-        listed = answer.json().get("data") or []
-        names = tuple(str(model["id"]) for model in listed)
+        names = tuple(str(model["id"]) for model in answer.json()["data"] or ())
     except (httpx.HTTPError, ValueError, AttributeError, TypeError, KeyError):
         return None
     return LocalServer(title, kind, base_url, names)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import ssl
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -114,10 +116,11 @@ class ModelSource:
         return connection
 
     def _make(self, name: str, config: ProviderConfig) -> Connection:
-        # Heavy: a second of imports, and certificates from disk. In a thread, and only when a model is wanted.
-        from qworkspace.chat.providers import Connection
+        with _imports_that_stay():
+            # Heavy: a second of imports, and certificates from disk. In a thread, and only when a model is wanted.
+            from qworkspace.chat.providers import Connection
 
-        return Connection(name, config, tls=self._certificates)
+            return Connection(name, config, tls=self._certificates)
 
     def _certificates(self) -> ssl.SSLContext:
         if self._tls is None:
@@ -125,6 +128,24 @@ class ModelSource:
 
             self._tls = httpx2.create_ssl_context()
         return self._tls
+
+
+@contextmanager
+def _imports_that_stay() -> Iterator[None]:
+    """Keep what is made in the block out of later garbage collections.
+
+    The libraries are half a million objects that live as long as the process: walking them stops every thread of it
+    for 0.2 s, several times while they are imported and again and again later.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 class BrokenModel:

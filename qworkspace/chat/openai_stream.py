@@ -23,6 +23,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 DRAIN_SECONDS = 0.1
 _TEXT_FIELDS = ("content", "reasoning_content", "reasoning")
+_TAGS = ("<think>", "</think>")
 _SPECIAL = ("refusal", "function_call", "annotations", "audio")
 _KNOWN = frozenset({"role", "tool_calls", *_SPECIAL, *_TEXT_FIELDS})
 
@@ -87,7 +88,7 @@ class LeanStream(AsyncStream[ChatCompletionChunk]):
             await self.response.aclose()
 
     async def _chunks(self) -> AsyncIterator[Any]:
-        lines = _Lines()
+        lines, thoughts = _Lines(), _Thoughts()
         pieces = self.response.aiter_bytes()
         async for piece in pieces:
             pending: _Chunk | None = None
@@ -97,18 +98,18 @@ class LeanStream(AsyncStream[ChatCompletionChunk]):
                         yield pending
                     await _drain(pieces)
                     return
-                chunk = self._read(data)
-                if pending is not None and isinstance(chunk, _Chunk) and pending.absorb(chunk):
-                    continue
-                if pending is not None:
-                    yield pending
-                pending = chunk if isinstance(chunk, _Chunk) else None
-                if pending is None:
-                    yield chunk
+                for chunk in self._read(data, thoughts):
+                    if pending is not None and isinstance(chunk, _Chunk) and pending.absorb(chunk):
+                        continue
+                    if pending is not None:
+                        yield pending
+                    pending = chunk if isinstance(chunk, _Chunk) else None
+                    if pending is None:
+                        yield chunk
             if pending is not None:
                 yield pending
 
-    def _read(self, data: str) -> Any:
+    def _read(self, data: str, thoughts: _Thoughts) -> list[Any]:
         event = json.loads(data)
         if not isinstance(event, dict):
             raise APIError("the stream holds something that is no object", self.response.request, body=event)
@@ -116,7 +117,15 @@ class LeanStream(AsyncStream[ChatCompletionChunk]):
         if error:
             message = error.get("message") if isinstance(error, dict) else None
             raise APIError(str(message or error), self.response.request, body=error)
-        return _simple(event) or ChatCompletionChunk.construct(**event)
+        chunk = _simple(event)
+        if chunk is None:
+            return [ChatCompletionChunk.construct(**event)]
+        if thoughts.over or chunk.kind != "content":
+            return [chunk]
+        return [
+            _Chunk(event, [_Choice(_Delta({"content": text}), None)], "" if text in _TAGS else "content")
+            for text in thoughts.split(str(chunk.choices[0].delta.content))
+        ]
 
 
 async def _drain(pieces: AsyncIterator[bytes]) -> None:
@@ -145,6 +154,33 @@ class _Lines:
             elif not line and self._data:
                 yield "\n".join(self._data)
                 self._data.clear()
+
+
+class _Thoughts:
+    """Splits an answer that begins with `<think>`, so that each of the two tags is a piece of its own."""
+
+    def __init__(self) -> None:
+        self.over = False
+        self._inside = False
+        self._ended = False
+
+    def split(self, text: str) -> list[str]:
+        """The pieces to pass on; blank ones before and after the thoughts are left out."""
+        if self._inside:
+            before, tag, after = text.partition(_TAGS[1])
+            if not tag:
+                return [text]
+            self._inside, self._ended = False, True
+            return [piece for piece in (before, tag, *self.split(after)) if piece]
+        bare = text.lstrip()
+        if not bare:
+            return []
+        if not self._ended and bare.startswith(_TAGS[0]):
+            self._inside = True
+            rest = bare.removeprefix(_TAGS[0])
+            return [_TAGS[0], *(self.split(rest) if rest else [])]
+        self.over = True
+        return [bare if self._ended else text]
 
 
 class _Function:

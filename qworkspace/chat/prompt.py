@@ -153,13 +153,13 @@ def _beginning(path: Path, most: int) -> tuple[bytes, int]:
     """The first bytes of a regular file, and how many it has in all."""
     descriptor = os.open(path, os.O_RDONLY | _NO_WAITING)
     try:
-        facts = os.fstat(descriptor)
-        if not stat.S_ISREG(facts.st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "it is no file")
         data = b""
         while len(data) < most and (piece := os.read(descriptor, most - len(data))):
             data += piece
-        return data, max(facts.st_size, len(data))
+        return data, max(status.st_size, len(data))
     finally:
         os.close(descriptor)
 

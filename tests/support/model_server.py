@@ -12,22 +12,20 @@ import asyncio
 import base64
 import hashlib
 import json
-import socket
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
+from tests.support.loopback import Loopback
 from tests.support.model_replies import Reply, default_reply, from_json
 from tests.support.model_rules import Refused, check
 from tests.support.model_wire import error_body, pieces, whole
@@ -58,7 +56,7 @@ class Recorded:
         }
 
 
-class ModelServer:
+class ModelServer(Loopback):
     """Serves while the context lasts. `requests` are the newest chat requests, `count` all of them.
 
     A list of replies is used up one by one (then a 400 says so), a function is asked each time, None echoes.
@@ -73,12 +71,12 @@ class ModelServer:
         port: int = 0,
         keep: int = 5000,
     ) -> None:
+        super().__init__(self, port=port)
         self.requests: deque[Recorded] = deque(maxlen=keep)
         self.count = 0
         self.embedded = 0
         self._api_key = api_key
         self._models = list(models)
-        self._port = port
         self._closing = asyncio.Event()
         self._arrived = asyncio.Event()
         self._rest = Starlette(routes=self._routes())
@@ -101,7 +99,7 @@ class ModelServer:
     @property
     def url(self) -> str:
         """The base URL for an OpenAI client."""
-        return f"http://127.0.0.1:{self._port}/v1"
+        return f"{self.address}/v1"
 
     @property
     def last(self) -> Recorded:
@@ -116,25 +114,8 @@ class ModelServer:
                 await self._arrived.wait()
         return self.last
 
-    async def __aenter__(self) -> ModelServer:
-        listener = socket.socket()
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(("127.0.0.1", self._port))
-        self._port = listener.getsockname()[1]
-        config = uvicorn.Config(
-            self, lifespan="off", log_config=None, log_level="critical", access_log=False, timeout_graceful_shutdown=2
-        )
-        config.load()
-        self._server = uvicorn.Server(config)
-        self._server.lifespan = config.lifespan_class(config)
-        await self._server.startup(sockets=[listener])
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def end_streams(self) -> None:
         self._closing.set()
-        await self._server.shutdown()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == "/v1/chat/completions" and scope["method"] == "POST":

@@ -36,17 +36,30 @@ def calls(number: int, result: str = "done") -> list[Message]:
     return [Message(role="assistant", parts=(call,)), Message(role="tool", parts=(answer,))]
 
 
+def results_of(messages: list[Message]) -> list[ToolResultPart]:
+    return [part for message in messages for part in message.parts if isinstance(part, ToolResultPart)]
+
+
 @pytest.mark.parametrize(
     ("name", "tokens"),
     [
-        ("gpt-4.1-mini", 1_047_576),
+        ("gpt-4.1-mini", 1_000_000),
         ("gpt-4o", DEFAULT_WINDOW),
         ("gpt-4", 8_192),
         ("gpt-4-0613", 8_192),
         ("gpt-5-mini", 400_000),
         ("o3-mini", 200_000),
         ("anthropic/claude-sonnet-4-5", 200_000),
-        ("gemini-2.5-flash", 1_048_576),
+        ("anthropic/claude-sonnet-5-5", 1_000_000),
+        ("claude-opus-4-6", 1_000_000),
+        ("gemini-2.5-flash", 1_000_000),
+        ("gpt-5.4-mini", 400_000),
+        ("gpt-5.6-sol", 1_000_000),
+        ("grok-4-1-fast-reasoning", 1_000_000),
+        ("grok-4-0709", 256_000),
+        ("gemma3:4b", DEFAULT_WINDOW),
+        ("llama3.2:3b", DEFAULT_WINDOW),
+        ("llama3:8b", 8_192),
         ("deepseek-chat", DEFAULT_WINDOW),
         ("nobody-knows-it", DEFAULT_WINDOW),
     ],
@@ -128,7 +141,7 @@ def test_a_cut_never_separates_a_call_from_its_result(history: list[Message], wi
     assert not rest or rest[0].role == "user"
     for part in (older, rest):
         wanted = [call.id for message in part for call in message.calls]
-        answered = [item.id for message in part if message.role == "tool" for item in message.parts]
+        answered = [item.id for item in results_of(part)]
         assert sorted(wanted) == sorted(answered)
     assert sum(map(estimate_message, rest)) <= window / 3
 
@@ -136,7 +149,7 @@ def test_a_cut_never_separates_a_call_from_its_result(history: list[Message], wi
 def test_old_results_of_a_long_turn_give_way_but_the_newest_stay() -> None:
     own = [user_message("go"), *(message for n in range(6) for message in calls(n, "r" * 8000))]
     shorter = shorten_results(own, 5000)
-    texts = [part.text for message in shorter if message.role == "tool" for part in message.parts]
+    texts = [item.text for item in results_of(shorter)]
     assert [len(text) < 300 for text in texts] == [True, True, True, True, False, False]
     assert "files/out.txt" in texts[0]
     assert [message.calls for message in shorter] == [message.calls for message in own]
