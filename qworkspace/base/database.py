@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,6 +28,7 @@ PRAGMAS = (
     "PRAGMA temp_store=MEMORY",
     "PRAGMA journal_size_limit=4194304",
 )
+TOLERANT = partial(str, encoding="utf-8", errors="replace")
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _REFUSED = {
     sqlite3.SQLITE_FULL: "the disk is full",
@@ -215,6 +217,7 @@ def connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(
         path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=64
     )
+    connection.text_factory = TOLERANT  # one damaged text must not hide the rows around it
     try:
         for pragma in PRAGMAS:
             connection.execute(pragma)

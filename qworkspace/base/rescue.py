@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from qworkspace.base.database import connect, explain, migrate, steps_done
+from qworkspace.base.database import TOLERANT, connect, explain, migrate, steps_done
 from qworkspace.base.files import storing, sync_directory
+from qworkspace.base.leaves import LeafRow, leaf_rows
 
-PROBES = 50_000  # single rows looked for between the two ends of what can be read in order
-BLIND_PROBES = 5_000  # the same where nothing tells how many rows there were
 _COMPANIONS = ("", "-wal", "-shm")
 Row = tuple[Any, ...]
 
@@ -100,9 +99,7 @@ def _fill(
             new.execute("PRAGMA foreign_keys=OFF")
             migrate(new, _as_far(migrations, scratch), fresh)
             new.execute("BEGIN")
-            with _readable(scratch, new) as old:
-                for table in _tables(new):
-                    _move(old, new, table, rescued)
+            _move(scratch, new, rescued)
             for statement in adopt:
                 new.execute(statement)
             _leave_out_orphans(new)
@@ -121,38 +118,6 @@ def _as_far(migrations: Mapping[str, Sequence[str]], scratch: Path) -> Mapping[s
     return {name: steps[: done.get(name, 0)] for name, steps in migrations.items()} if done else migrations
 
 
-@contextmanager
-def _readable(scratch: Path, new: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    """The damaged copy, opened. When not even its first page can be read, it gets that of a new file.
-
-    The tables of a file that was made by the same steps begin on the same pages.
-    """
-    old = sqlite3.connect(scratch)
-    try:
-        try:
-            old.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        except sqlite3.Error:
-            old.close()
-            _transplant_first_page(scratch, new)
-            old = sqlite3.connect(scratch)
-        old.text_factory = lambda data: data.decode("utf-8", "replace")
-        yield old
-    finally:
-        old.close()
-
-
-def _transplant_first_page(scratch: Path, new: sqlite3.Connection) -> None:
-    new.execute("COMMIT")
-    new.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    new.execute("BEGIN")
-    size = new.execute("PRAGMA page_size").fetchone()[0]
-    file_of_new = Path(new.execute("PRAGMA database_list").fetchone()[2])
-    page = bytearray(file_of_new.read_bytes()[:size])
-    page[28:32] = max(1, scratch.stat().st_size // size).to_bytes(4, "big")  # pages in the file
-    with scratch.open("rb+") as file:
-        file.write(page)
-
-
 def _tables(new: sqlite3.Connection) -> list[str]:
     rows = new.execute(
         "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
@@ -161,44 +126,54 @@ def _tables(new: sqlite3.Connection) -> list[str]:
     return [name for (name,) in rows]
 
 
-def _move(old: sqlite3.Connection, new: sqlite3.Connection, table: str, rescued: Rescued) -> None:
-    columns = [name for _, name, *_ in new.execute(f"PRAGMA table_info({table})")]
+def _move(scratch: Path, new: sqlite3.Connection, rescued: Rescued) -> None:
+    """First the rows that the tables still give in order; of those that break off, also what their pages hold."""
+    tables = {table: _columns(new, table) for table in _tables(new)}
+    with closing(sqlite3.connect(scratch)) as old:
+        old.text_factory = TOLERANT
+        for table, columns in tables.items():
+            rescued.rows[table] = 0
+            for row in _rows(old, table, columns, rescued):
+                _add(new, table, columns, row, rescued)
+        _merge_log(old)
+    broken = {table: tables[table] for table in rescued.gaps}
+    for found in leaf_rows(scratch) if broken else ():
+        for table, columns in broken.items():
+            if len(columns) == len(found.values):
+                _add(new, table, columns, _with_rowid(columns, found), rescued)
+
+
+def _columns(new: sqlite3.Connection, table: str) -> dict[str, bool]:
+    """Names in order, and whether the column is the table's rowid."""
+    rows = new.execute(f"PRAGMA table_info({table})").fetchall()
+    keys = sum(key > 0 for *_, key in rows)
+    return {name: key == 1 and keys == 1 and kind.upper() == "INTEGER" for _, name, kind, _, _, key in rows}
+
+
+def _with_rowid(columns: Mapping[str, bool], found: LeafRow) -> Row:
+    return tuple(found.rowid if own else value for own, value in zip(columns.values(), found.values, strict=True))
+
+
+def _rows(db: sqlite3.Connection, table: str, columns: Iterable[str], rescued: Rescued) -> Iterator[Row]:
+    """The rows up to the first damage."""
+    try:
+        yield from db.execute(f"SELECT {', '.join(columns)} FROM {table} ORDER BY rowid")
+    except sqlite3.Error:
+        rescued.gaps.add(table)
+
+
+def _add(new: sqlite3.Connection, table: str, columns: Mapping[str, bool], row: Row, rescued: Rescued) -> None:
     insert = f"INSERT OR IGNORE INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
-    saved = 0
-    for row in _rows(old, table, columns, lambda: rescued.gaps.add(table)):
-        try:
-            saved += new.execute(insert, row).rowcount
-        except sqlite3.IntegrityError:
-            rescued.gaps.add(table)  # the damage has put something else into a column
-    rescued.rows[table] = saved
+    try:
+        rescued.rows[table] += new.execute(insert, row).rowcount
+    except sqlite3.IntegrityError:
+        rescued.gaps.add(table)  # the damage has put something else into a column
 
 
-def _rows(db: sqlite3.Connection, table: str, columns: Sequence[str], on_gap: Callable[[], None]) -> Iterator[Row]:
-    """All rows when the table is sound; else those before the damage, those behind it, and single ones in between."""
-    select = f"SELECT rowid, {', '.join(columns)} FROM {table}"
-    low, high = 0, None
-    try:
-        for rowid, *row in db.execute(f"{select} ORDER BY rowid"):
-            low = rowid
-            yield tuple(row)
-        return
-    except sqlite3.Error:
-        on_gap()
-    try:
-        for rowid, *row in db.execute(f"{select} WHERE rowid > ? ORDER BY rowid DESC", (low,)):
-            high = rowid
-            yield tuple(row)
-        return
-    except sqlite3.Error:
-        pass  # the other edge of the damage
-    end = min(low + PROBES, high) if high is not None else low + BLIND_PROBES
-    for rowid in range(low + 1, end):
-        try:
-            found = db.execute(f"{select} WHERE rowid = ?", (rowid,)).fetchone()
-        except sqlite3.Error:
-            continue
-        if found is not None:
-            yield tuple(found[1:])
+def _merge_log(old: sqlite3.Connection) -> None:
+    """Bring the newest pages into the file itself, as far as that goes."""
+    with suppress(sqlite3.Error):
+        old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 def _leave_out_orphans(new: sqlite3.Connection) -> None:

@@ -64,7 +64,7 @@ class _BriefTurn:
 
 def accept(db: sqlite3.Connection, request: TurnRequest, now: datetime) -> tuple[Turn, bool]:
     """Store the session, the queued turn and the user's message; the known turn and False for a known key."""
-    known = _turn_by_key(db, request)
+    known = turn_by_key(db, request)
     if known is not None:
         return known, False
     _touch_session(db, request, to_micros(now))
@@ -192,6 +192,17 @@ def get_turn(db: sqlite3.Connection, turn_id: str) -> Turn:
     return to_turn(row)
 
 
+def turn_by_key(db: sqlite3.Connection, request: TurnRequest) -> Turn | None:
+    """The turn of the session that was accepted with the request's key."""
+    if request.idempotency_key is None:
+        return None
+    row = db.execute(
+        f"SELECT {TURN_COLUMNS} FROM turns WHERE session_id = ? AND idempotency_key = ?",
+        (request.session_id, request.idempotency_key),
+    ).fetchone()
+    return to_turn(row) if row is not None else None
+
+
 def has_content(message: Message) -> bool:
     """Whether there is anything to store: visible text, a file, a call or a result."""
     return bool(message.text.strip()) or any(
@@ -236,16 +247,6 @@ def _store_ending(db: sqlite3.Connection, turn: _BriefTurn, ending: TurnEnding, 
             "UPDATE sessions SET updated_at = max(updated_at, ?), digest = ? WHERE id = ?",
             (moment, extend(digest, "assistant", text), turn.session_id),
         )
-
-
-def _turn_by_key(db: sqlite3.Connection, request: TurnRequest) -> Turn | None:
-    if request.idempotency_key is None:
-        return None
-    row = db.execute(
-        f"SELECT {TURN_COLUMNS} FROM turns WHERE session_id = ? AND idempotency_key = ?",
-        (request.session_id, request.idempotency_key),
-    ).fetchone()
-    return to_turn(row) if row is not None else None
 
 
 def _touch_session(db: sqlite3.Connection, request: TurnRequest, moment: int) -> None:

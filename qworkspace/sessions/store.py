@@ -68,6 +68,10 @@ class SessionStore:
         """Store the message and its queued turn; for a known idempotency key the known turn and False."""
         return await self._write(journal.accept, request, self._clock.now())
 
+    async def known(self, request: TurnRequest) -> Turn | None:
+        """The turn that the request's idempotency key stands for already."""
+        return await self._read(journal.turn_by_key, request) if request.idempotency_key is not None else None
+
     async def begin(self, turn_id: str) -> None:
         """The turn runs; `Conflict` unless it was queued."""
         await self._write(journal.begin, turn_id, self._clock.now())
