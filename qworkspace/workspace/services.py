@@ -236,6 +236,10 @@ class ServiceManager:
         """`supervise(task, run)` of the service `name`, for the service to keep: it moves with it."""
         return self._running[name].supervise
 
+    def __contains__(self, name: object) -> bool:
+        """Whether a service of that name is declared."""
+        return name in self._declared
+
     def states(self) -> dict[str, ServiceStatus]:
         """Every declared service with its state, and why it failed."""
         return {descriptor.name: self._status(descriptor.name) for descriptor in self.descriptors}

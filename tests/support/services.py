@@ -128,7 +128,7 @@ class Bench:
             name, make, priority, sections=sections, depends_on=depends_on, optional=optional, concurrent=concurrent
         )
 
-    def manager(
+    def services(
         self, *descriptors: ServiceDescriptor, generation: int = 1, limits: ServiceLimits | None = None
     ) -> ServiceManager:
         return ServiceManager(

@@ -19,7 +19,9 @@ def bench() -> Bench:
 
 
 async def test_services_start_by_priority_and_stop_in_reverse(bench):
-    manager = bench.manager(bench.descriptor("chats", 20), bench.descriptor("local", 5), bench.descriptor("memory", 10))
+    manager = bench.services(
+        bench.descriptor("chats", 20), bench.descriptor("local", 5), bench.descriptor("memory", 10)
+    )
     await manager.start()
     manager.activate()
     manager.deactivate()
@@ -31,7 +33,7 @@ async def test_services_start_by_priority_and_stop_in_reverse(bench):
 
 
 async def test_a_failing_start_stops_what_had_started(bench):
-    manager = bench.manager(bench.descriptor("memory", 10), bench.descriptor("chats", 20, wrong=["start"]))
+    manager = bench.services(bench.descriptor("memory", 10), bench.descriptor("chats", 20, wrong=["start"]))
     with pytest.raises(ValueError, match="chats cannot start") as failure:
         await manager.start()
     assert bench.journal == ["+memory", "-memory"]
@@ -51,21 +53,21 @@ async def test_a_half_started_service_is_freed_too(bench):
         async def stop(self):
             freed.append("half")
 
-    manager = bench.manager(ServiceDescriptor("half", lambda _: Half(), 10))
+    manager = bench.services(ServiceDescriptor("half", lambda _: Half(), 10))
     with pytest.raises(OSError, match="no"):
         await manager.start()
     assert freed == ["half"]
 
 
 async def test_a_service_that_cannot_be_made_fails_the_start(bench):
-    manager = bench.manager(bench.descriptor("memory", 10), bench.descriptor("chats", 20, wrong=["make"]))
+    manager = bench.services(bench.descriptor("memory", 10), bench.descriptor("chats", 20, wrong=["make"]))
     with pytest.raises(ValueError, match="cannot be made"):
         await manager.start()
     assert bench.journal == ["+memory", "-memory"]
 
 
 async def test_stop_without_deactivate_makes_quiet_first(bench):
-    manager = bench.manager(bench.descriptor("cron"))
+    manager = bench.services(bench.descriptor("cron"))
     await manager.start()
     manager.activate()
     await manager.stop()
@@ -76,7 +78,7 @@ async def test_stop_without_deactivate_makes_quiet_first(bench):
 
 async def test_concurrent_services_of_one_priority_start_together_and_the_others_alone(bench):
     slow = {"start_seconds": 5.0}
-    manager = bench.manager(
+    manager = bench.services(
         bench.descriptor("a", 20, concurrent=True, **slow),
         bench.descriptor("b", 20, concurrent=True, **slow),
         bench.descriptor("c", 20, **slow),
@@ -92,7 +94,7 @@ async def test_concurrent_services_of_one_priority_start_together_and_the_others
 
 
 async def test_a_failure_does_not_wait_for_slow_neighbours(bench):
-    manager = bench.manager(
+    manager = bench.services(
         bench.descriptor("early", 10),
         bench.descriptor("slow", 20, concurrent=True, wrong=["hang start"]),
         bench.descriptor("bad", 20, concurrent=True, wrong=["start"]),
@@ -105,7 +107,7 @@ async def test_a_failure_does_not_wait_for_slow_neighbours(bench):
 
 async def test_an_optional_service_may_be_absent_with_its_reason_shown(bench):
     found = []
-    manager = bench.manager(
+    manager = bench.services(
         bench.descriptor("memory", 10, optional=True, wrong=["start"]),
         bench.descriptor("chats", 20, depends_on=("memory",), needs=lambda s: found.append(s.find("memory"))),
     )
@@ -123,7 +125,7 @@ async def test_an_optional_service_may_be_absent_with_its_reason_shown(bench):
 
 
 async def test_an_optional_service_that_needs_an_absent_one_is_absent_too(bench):
-    manager = bench.manager(
+    manager = bench.services(
         bench.descriptor("memory", 10, optional=True, wrong=["start"]),
         bench.descriptor("dream", 20, optional=True, depends_on=("memory",), needs=lambda s: s.get("memory")),
         bench.descriptor("chats", 30),
@@ -136,7 +138,7 @@ async def test_an_optional_service_that_needs_an_absent_one_is_absent_too(bench)
 
 async def test_services_find_what_they_depend_on(bench):
     found = []
-    manager = bench.manager(
+    manager = bench.services(
         bench.descriptor("sessions", 10),
         bench.descriptor("chats", 20, depends_on=("sessions",), needs=lambda s: found.append(s.get("sessions"))),
     )
@@ -160,16 +162,16 @@ async def test_services_find_what_they_depend_on(bench):
 )
 def test_wrong_dependencies_are_refused(bench, declared, message):
     with pytest.raises(InvalidInput, match=message):
-        bench.manager(*(bench.descriptor(name, priority, depends_on=deps) for name, priority, deps in declared))
+        bench.services(*(bench.descriptor(name, priority, depends_on=deps) for name, priority, deps in declared))
 
 
 def test_a_name_declared_twice_is_refused(bench):
     with pytest.raises(Duplicate, match="'a'"):
-        bench.manager(bench.descriptor("a"), bench.descriptor("a", 20))
+        bench.services(bench.descriptor("a"), bench.descriptor("a", 20))
 
 
 async def test_dependencies_inside_one_priority_start_first(bench):
-    manager = bench.manager(
+    manager = bench.services(
         bench.descriptor("chats", 20, depends_on=("memory",), concurrent=True),
         bench.descriptor("memory", 20, concurrent=True),
     )
@@ -179,7 +181,7 @@ async def test_dependencies_inside_one_priority_start_first(bench):
 
 
 async def test_a_manager_starts_once(bench):
-    manager = bench.manager(bench.descriptor("a"))
+    manager = bench.services(bench.descriptor("a"))
     await manager.start()
     with pytest.raises(Conflict):
         await manager.start()
@@ -188,9 +190,9 @@ async def test_a_manager_starts_once(bench):
 
 
 async def test_one_task_owns_a_service_from_start_to_stop(bench):
-    old = bench.manager(bench.descriptor("a"))
+    old = bench.services(bench.descriptor("a"))
     await old.start()
-    new = bench.manager(bench.descriptor("a"), generation=2)
+    new = bench.services(bench.descriptor("a"), generation=2)
     await new.start(old.running(["a"]))
     await old.stop()
     await new.stop()
@@ -203,7 +205,7 @@ async def test_one_task_owns_a_service_from_start_to_stop(bench):
 
 
 async def test_a_start_that_hangs_fails_after_its_time(bench):
-    manager = bench.manager(bench.descriptor("memory", 10), bench.descriptor("chats", 20, wrong=["hang start"]))
+    manager = bench.services(bench.descriptor("memory", 10), bench.descriptor("chats", 20, wrong=["hang start"]))
     starting = asyncio.create_task(manager.start())
     await bench.clock.advance(59)
     assert not starting.done()
@@ -215,7 +217,7 @@ async def test_a_start_that_hangs_fails_after_its_time(bench):
 
 
 async def test_a_cancelled_start_undoes_itself(bench):
-    manager = bench.manager(bench.descriptor("memory", 10), bench.descriptor("chats", 20, wrong=["hang start"]))
+    manager = bench.services(bench.descriptor("memory", 10), bench.descriptor("chats", 20, wrong=["hang start"]))
     starting = asyncio.create_task(manager.start())
     await bench.clock.advance(1)
     starting.cancel()
@@ -226,7 +228,7 @@ async def test_a_cancelled_start_undoes_itself(bench):
 
 
 async def test_a_second_cancellation_does_not_cut_the_undo_short(bench):
-    manager = bench.manager(
+    manager = bench.services(
         bench.descriptor("memory", 10, stop_seconds=3), bench.descriptor("chats", 20, wrong=["hang start"])
     )
     starting = asyncio.create_task(manager.start())
@@ -241,7 +243,7 @@ async def test_a_second_cancellation_does_not_cut_the_undo_short(bench):
 
 
 async def test_a_stop_that_hangs_does_not_hold_up_the_others(bench):
-    manager = bench.manager(bench.descriptor("a", 10), bench.descriptor("b", 20, wrong=["hang stop"]))
+    manager = bench.services(bench.descriptor("a", 10), bench.descriptor("b", 20, wrong=["hang stop"]))
     await manager.start()
     stopping = asyncio.create_task(manager.stop())
     await bench.clock.advance(11)
@@ -251,7 +253,7 @@ async def test_a_stop_that_hangs_does_not_hold_up_the_others(bench):
 
 
 async def test_a_stop_that_raises_does_not_hold_up_the_others(bench):
-    manager = bench.manager(bench.descriptor("a", 10), bench.descriptor("b", 20, wrong=["stop"]))
+    manager = bench.services(bench.descriptor("a", 10), bench.descriptor("b", 20, wrong=["stop"]))
     await manager.start()
     await manager.stop()
     assert bench.journal == ["+a", "+b", "-a"]
@@ -259,7 +261,7 @@ async def test_a_stop_that_raises_does_not_hold_up_the_others(bench):
 
 
 async def test_a_service_that_ignores_cancellation_is_given_up_and_shown(bench):
-    manager = bench.manager(bench.descriptor("deaf", 10, wrong=["never end"]))
+    manager = bench.services(bench.descriptor("deaf", 10, wrong=["never end"]))
     starting = asyncio.create_task(manager.start())
     await bench.clock.advance(60 + 10 + 2 + 10 + 2)
     with pytest.raises(Unavailable, match="did not start within"):
@@ -276,7 +278,7 @@ async def test_a_service_that_ignores_cancellation_is_given_up_and_shown(bench):
 
 
 async def test_an_activate_that_raises_takes_back_those_before_it(bench):
-    manager = bench.manager(
+    manager = bench.services(
         bench.descriptor("a", 10), bench.descriptor("b", 20), bench.descriptor("c", 30, wrong=["activate"])
     )
     await manager.start()
@@ -291,7 +293,7 @@ async def test_an_activate_that_raises_takes_back_those_before_it(bench):
 
 
 async def test_an_optional_service_that_cannot_act_is_shown_and_the_rest_acts(bench):
-    manager = bench.manager(bench.descriptor("a", 10, optional=True, wrong=["activate"]), bench.descriptor("b", 20))
+    manager = bench.services(bench.descriptor("a", 10, optional=True, wrong=["activate"]), bench.descriptor("b", 20))
     await manager.start()
     manager.activate()
     assert bench.made["b"].acting
@@ -302,7 +304,7 @@ async def test_an_optional_service_that_cannot_act_is_shown_and_the_rest_acts(be
 
 
 async def test_a_deactivate_that_raises_is_named_and_the_others_are_quiet(bench):
-    manager = bench.manager(bench.descriptor("a", 10), bench.descriptor("b", 20, wrong=["deactivate"]))
+    manager = bench.services(bench.descriptor("a", 10), bench.descriptor("b", 20, wrong=["deactivate"]))
     await manager.start()
     manager.activate()
     assert manager.deactivate() == ["b"]
@@ -316,11 +318,11 @@ async def test_a_deactivate_that_raises_is_named_and_the_others_are_quiet(bench)
 
 
 async def test_a_moved_service_goes_on_untouched_through_a_swap(bench):
-    old = bench.manager(bench.descriptor("sessions", 10), bench.descriptor("cron", 40))
+    old = bench.services(bench.descriptor("sessions", 10), bench.descriptor("cron", 40))
     await old.start()
     old.activate()
     sessions, bench.journal[:] = bench.made["sessions"], []
-    new = bench.manager(bench.descriptor("sessions", 10), bench.descriptor("cron", 40), generation=2)
+    new = bench.services(bench.descriptor("sessions", 10), bench.descriptor("cron", 40), generation=2)
     await new.start(old.running(["sessions"]))
     old.deactivate(keep=["sessions"])
     new.activate()
@@ -333,11 +335,11 @@ async def test_a_moved_service_goes_on_untouched_through_a_swap(bench):
 
 
 async def test_a_failed_build_leaves_the_old_instance_as_it_was(bench):
-    old = bench.manager(bench.descriptor("sessions", 10), bench.descriptor("cron", 40))
+    old = bench.services(bench.descriptor("sessions", 10), bench.descriptor("cron", 40))
     await old.start()
     old.activate()
     before = list(bench.journal)
-    new = bench.manager(
+    new = bench.services(
         bench.descriptor("sessions", 10),
         bench.descriptor("extra", 20),
         bench.descriptor("cron", 40, wrong=["start"]),
@@ -352,11 +354,11 @@ async def test_a_failed_build_leaves_the_old_instance_as_it_was(bench):
 
 
 async def test_a_failed_activation_can_be_rolled_back_to_the_old_instance(bench):
-    old = bench.manager(bench.descriptor("sessions", 10), bench.descriptor("cron", 40))
+    old = bench.services(bench.descriptor("sessions", 10), bench.descriptor("cron", 40))
     await old.start()
     old.activate()
     old_cron = bench.made["cron"]
-    new = bench.manager(
+    new = bench.services(
         bench.descriptor("sessions", 10), bench.descriptor("cron", 40, wrong=["activate"]), generation=2
     )
     await new.start(old.running(["sessions"]))
@@ -373,11 +375,11 @@ async def test_a_failed_activation_can_be_rolled_back_to_the_old_instance(bench)
 
 async def test_a_shared_service_ends_with_the_last_instance_that_holds_it(bench):
     """A retired instance still serves a turn while the next but one rebuilds what it uses."""
-    first = bench.manager(bench.descriptor("memory"))
+    first = bench.services(bench.descriptor("memory"))
     await first.start()
-    second = bench.manager(bench.descriptor("memory"), generation=2)
+    second = bench.services(bench.descriptor("memory"), generation=2)
     await second.start(first.running(["memory"]))
-    third = bench.manager(bench.descriptor("memory"), generation=3)
+    third = bench.services(bench.descriptor("memory"), generation=3)
     memory = bench.made["memory"]
     await third.start()
     await second.stop()
@@ -388,7 +390,7 @@ async def test_a_shared_service_ends_with_the_last_instance_that_holds_it(bench)
 
 
 async def test_what_is_absent_or_ended_cannot_be_handed_over(bench):
-    manager = bench.manager(bench.descriptor("a", 10), bench.descriptor("b", 20, optional=True, wrong=["start"]))
+    manager = bench.services(bench.descriptor("a", 10), bench.descriptor("b", 20, optional=True, wrong=["start"]))
     await manager.start()
     assert set(manager.running(["a", "b"])) == {"a"}
     await manager.stop()
@@ -493,7 +495,7 @@ class Ticker:
 
 
 async def ticking(bench: Bench) -> tuple[ServiceManager, Ticker]:
-    manager = bench.manager(ServiceDescriptor("t", lambda s: Ticker(bench, s.supervisor("t")), 10))
+    manager = bench.services(ServiceDescriptor("t", lambda s: Ticker(bench, s.supervisor("t")), 10))
     await manager.start()
     await bench.clock.advance(3)
     ticker: Ticker = manager.get("t")
@@ -554,7 +556,7 @@ async def test_supervised_tasks_end_with_the_acting_and_come_back_with_it(bench)
 
 async def test_supervision_moves_with_the_service(bench):
     old, ticker = await ticking(bench)
-    new = bench.manager(old.descriptors[0], generation=2)
+    new = bench.services(old.descriptors[0], generation=2)
     await new.start(old.running(["t"]))
     old.deactivate(keep=["t"])
     new.activate()
@@ -572,7 +574,7 @@ async def test_supervision_moves_with_the_service(bench):
 
 
 async def test_a_supervised_task_that_returns_is_done_and_its_undo_ends_it(bench):
-    manager = bench.manager(bench.descriptor("a"))
+    manager = bench.services(bench.descriptor("a"))
     await manager.start()
     runs = []
 
