@@ -34,6 +34,8 @@ class ApprovalFacts(Model):
     created_at: datetime
     expires_at: datetime | None
     answered_at: datetime | None = optional()
+    answered_by: str = ""
+    remember: bool = False
 
 
 class ApprovalList(Model):

@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 PAIR = "/api/pair"
 ROUTES = "qworkspace.api.routes"
 POLICY_VIOLATION = 1008
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 DEFAULT_HEADERS = (*COMMON_HEADERS, (b"content-security-policy", ANSWER_POLICY), (b"cache-control", b"no-store"))
 
 
@@ -96,8 +97,9 @@ class Front:
 
     def _count(self, scope: Scope, status: int) -> None:
         known = self._api.known
-        if known is not None:
-            known.metrics.request(scope.get(ROUTE, "other"), scope["method"], status)
+        if known is not None and status:
+            method = scope["method"] if scope["method"] in METHODS else "other"
+            known.metrics.request(scope.get(ROUTE, "other"), method, status)
 
 
 class Answer:

@@ -164,9 +164,10 @@ class Auth:
             return  # a full disk keeps nobody out; the next hour stores it
 
     async def _forget(self, secret: str) -> None:
-        browser = self._browsers[secret]
-        await self._database.write(lambda db: _delete(db, browser.id))
-        self._browsers.pop(secret, None)
+        browser = self._browsers.get(secret)
+        if browser is not None:
+            await self._database.write(lambda db: _delete(db, browser.id))
+            self._browsers.pop(secret, None)
 
 
 def cookie_name(port: int) -> str:

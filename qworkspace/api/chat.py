@@ -15,7 +15,7 @@ from qworkspace.api.services import RunningAgent
 from qworkspace.api.sse import EventStream, Frame, split_id, turn_frame
 from qworkspace.base.events import Event, EventLog
 from qworkspace.base.files import Root
-from qworkspace.base.ids import AgentId, SessionId, agent_id, new_id
+from qworkspace.base.ids import AgentId, SessionId, agent_id
 from qworkspace.base.ids import session_id as valid_session_id
 from qworkspace.chat.live import LiveTurn, last_event
 from qworkspace.errors import InvalidInput, InvalidPath, NotFound
@@ -55,16 +55,17 @@ def chosen_agent(call: Call) -> AgentId:
 
 def turn_request(call: Call, name: AgentId, agent: RunningAgent, body: ChatBody, message: Message) -> TurnRequest:
     """What is asked of the agent; a conversation without an id gets one."""
-    session = body.session_id or call.request.headers.get("x-session-id") or new_id("sess", call.api.clock.now())
+    key = idempotency_key(call)
+    named = body.session_id or call.request.headers.get("x-session-id")
     return TurnRequest(
         agent_id=name,
-        session_id=valid_session_id(session),
+        session_id=valid_session_id(named) if named else call.api.new_sessions.get(name, key),
         message=message,
         user_id=body.user_id,
         team_id=body.team_id,
         source="chat",
         if_busy=body.if_busy or agent.config.running.if_busy,
-        idempotency_key=idempotency_key(call),
+        idempotency_key=key,
         metadata=body.metadata,
     )
 

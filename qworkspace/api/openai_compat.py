@@ -24,7 +24,7 @@ from qworkspace.api.openai_stream import Chunks, completion_id, failure, openai_
 from qworkspace.api.operations import Call, Operation, json_answer
 from qworkspace.api.services import RunningAgent
 from qworkspace.api.uploads import Uploads
-from qworkspace.base.ids import AgentId, SessionId, agent_id, new_id
+from qworkspace.base.ids import AgentId, SessionId, agent_id
 from qworkspace.base.ids import session_id as valid_session_id
 from qworkspace.chat.live import LiveTurn
 from qworkspace.errors import InvalidInput, NotFound, QworkspaceError
@@ -71,7 +71,8 @@ async def turn_request(call: Call, name: AgentId, agent: RunningAgent, body: Com
     if last.role != "user":
         raise InvalidInput("messages: the last one must be the user's", field="messages")
     system = [m.text for m in body.messages if m.role in ("system", "developer") and m.text.strip()]
-    session = await find_session(call, agent, body)
+    key = idempotency_key(call)
+    session = await find_session(call, agent, body) or call.api.new_sessions.get(name, key)
     metadata: dict[str, Any] = {**(body.metadata or {}), **({INSTRUCTIONS: system} if system else {})}
     return TurnRequest(
         agent_id=name,
@@ -80,19 +81,18 @@ async def turn_request(call: Call, name: AgentId, agent: RunningAgent, body: Com
         user_id=body.user or "",
         source="api",
         if_busy=agent.config.running.if_busy,
-        idempotency_key=idempotency_key(call),
+        idempotency_key=key,
         metadata=metadata,
     )
 
 
-async def find_session(call: Call, agent: RunningAgent, body: CompletionBody) -> SessionId:
-    """The session that `X-Session-Id` names, else the one whose history is what was sent, else a new one."""
+async def find_session(call: Call, agent: RunningAgent, body: CompletionBody) -> SessionId | None:
+    """The session that `X-Session-Id` names, else the one whose history is what was sent."""
     named = call.request.headers.get("x-session-id")
     if named:
         return valid_session_id(named)
     prefix = [(m.role, m.text) for m in body.messages[:-1] if m.role in ("user", "assistant") and m.text]
-    found = await agent.sessions.find_by_prefix(body.user or "", prefix) if prefix else None
-    return found or valid_session_id(new_id("sess", call.api.clock.now()))
+    return await agent.sessions.find_by_prefix(body.user or "", prefix) if prefix else None
 
 
 async def _content(call: Call, agent: RunningAgent, message: OpenAIMessage) -> tuple[TextPart | FilePart, ...]:

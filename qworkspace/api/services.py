@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from qworkspace.api.sse import StreamLimits
 from qworkspace.base.clock import Clock
 from qworkspace.base.events import EventBus
+from qworkspace.base.ids import SessionId, new_id
 from qworkspace.base.metrics import Metrics
 from qworkspace.base.problems import Problems
 from qworkspace.base.tasks import Threads
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
     from qworkspace.workspace.manager import AgentStatus
 
 
+KEYS_KEPT = 1000
+
+
 class DaemonState(StrEnum):
     """Where the daemon is in its life, as clients see it. `Api` is the one writer."""
 
@@ -40,14 +45,6 @@ class DaemonState(StrEnum):
 
 class Runner(Protocol):
     """The turns of one agent, as requests use them."""
-
-    @property
-    def active(self) -> int:
-        """Turns that run now."""
-
-    @property
-    def queued(self) -> int:
-        """Turns that wait."""
 
     async def submit(self, request: TurnRequest) -> LiveTurn:
         """Journal the request, then run it."""
@@ -83,6 +80,9 @@ class RunningAgent(Protocol):
     @property
     def runner(self) -> Runner:
         """Its turns."""
+
+    def turn_counts(self) -> tuple[int, int]:
+        """Turns that run, and turns that wait."""
 
     def adopt(self, config: AgentConfig) -> None:
         """Take over a changed configuration from the next turn on."""
@@ -144,6 +144,24 @@ class ApiServices:
     shutdown: Callable[[str], None]
 
 
+class NewSessions:
+    """Ids of conversations that clients did not name; a repeated idempotency key gets the id it got before."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._by_key: OrderedDict[tuple[str, str], SessionId] = OrderedDict()
+
+    def get(self, agent_id: str, key: str | None) -> SessionId:
+        """A fresh id that sorts by time, or the one that this key was given before."""
+        session = SessionId(new_id("sess", self._clock.now()))
+        if key is None:
+            return session
+        session = self._by_key.setdefault((agent_id, key), session)
+        if len(self._by_key) > KEYS_KEPT:
+            self._by_key.popitem(last=False)
+        return session
+
+
 class Api:
     """What is there from the first request on, and the door that the daemon opens when all is ready."""
 
@@ -155,6 +173,7 @@ class Api:
         self.stream_limits = StreamLimits()
         self.watch_mode = "off"
         self.building = asyncio.Lock()
+        self.new_sessions = NewSessions(clock)
         self.state = DaemonState.STARTING
         self._services: ApiServices | None = None
 
@@ -187,8 +206,8 @@ class Api:
     def _add_gauges(self, services: ApiServices) -> None:
         """Values that need no counting: they are read when somebody asks for the metrics."""
         gauge, manager, began = services.metrics.gauge, services.manager, self.clock.monotonic()
-        gauge("active_turns", "Turns that run now", lambda: sum(agent.runner.active for agent in manager.running()))
-        gauge("queued_turns", "Turns that wait", lambda: sum(agent.runner.queued for agent in manager.running()))
+        gauge("active_turns", "Turns that run now", lambda: sum(one.turn_counts()[0] for one in manager.running()))
+        gauge("queued_turns", "Turns that wait", lambda: sum(one.turn_counts()[1] for one in manager.running()))
         gauge("started_workspaces", "Agents whose workspace is started", lambda: len(manager.running()))
         gauge("problems", "Open problems", lambda: len(services.problems.of()))
         gauge("uptime_seconds", "Seconds since the daemon was ready", lambda: self.clock.monotonic() - began)

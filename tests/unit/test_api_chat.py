@@ -141,6 +141,16 @@ async def test_the_same_idempotency_key_is_the_same_turn(bench: ApiBench) -> Non
     assert [message["text"] for message in stored] == ["once", "you said: once"]
 
 
+async def test_a_key_finds_its_conversation_when_none_was_named(bench: ApiBench) -> None:
+    body = {"message": "once", "stream": False}
+    said = [
+        (await bench.ask("POST", "/console/chat", json=body, headers={"Idempotency-Key": "k"})).json() for _ in "ab"
+    ]
+    assert said[0] == said[1]
+    other = await bench.ask("POST", "/console/chat", json=body, headers={"Idempotency-Key": "another"})
+    assert other.json()["session_id"] != said[0]["session_id"]
+
+
 async def test_a_busy_session_refuses_when_asked_to_and_queues_otherwise(bench: ApiBench) -> None:
     bench.script = gate = Gate()
     body = {"session_id": "s", "message": "go"}
