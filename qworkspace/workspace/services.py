@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from qworkspace.base.clock import Clock
 from qworkspace.base.problems import Problems
 from qworkspace.base.registry import Undo
 from qworkspace.base.waiting import to_the_end
+from qworkspace.config.plan import movable
 from qworkspace.errors import Conflict, Duplicate, InvalidInput, NotFound, Unavailable
 from qworkspace.workspace.running import (
     RunningService,
@@ -105,35 +105,6 @@ def _batches(group: list[ServiceDescriptor]) -> list[list[ServiceDescriptor]]:
 
 def _misdeclared(message: str) -> InvalidInput:
     return InvalidInput(message, code="invalid_services")
-
-
-def movable(
-    old_sections: Mapping[str, Any],
-    new_sections: Mapping[str, Any],
-    descriptors: Iterable[ServiceDescriptor],
-    *,
-    rebuild: Collection[str] = (),
-) -> set[str]:
-    """The services that go on untouched when the configuration changes from `old_sections` to `new_sections`.
-
-    Those are the ones whose sections are equal and whose dependencies all move too; never one named in `rebuild`.
-    """
-    moving: set[str] = set()
-    for descriptor in itertools.chain.from_iterable(arrange(descriptors)):
-        same = all(_part(old_sections, name) == _part(new_sections, name) for name in descriptor.sections)
-        if same and moving.issuperset(descriptor.depends_on) and descriptor.name not in rebuild:
-            moving.add(descriptor.name)
-    return moving
-
-
-def _part(sections: Mapping[str, Any], dotted: str) -> str | None:
-    """The part of that name as canonical JSON, so that True is not 1; None when it is not there."""
-    value: Any = sections
-    for key in dotted.split("."):
-        if not isinstance(value, Mapping) or key not in value:
-            return None
-        value = value[key]
-    return json.dumps(value, sort_keys=True, default=str)
 
 
 class ServiceManager:
