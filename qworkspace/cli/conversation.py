@@ -127,7 +127,7 @@ class Conversation:
 
     def _client_is_away(self) -> bool:
         try:
-            self._client.get("/healthz")
+            self._client.get("/readyz")
         except QworkspaceError:
             return True
         return False
