@@ -96,6 +96,7 @@ class Database:
 
     def _open(self) -> None:
         make_directory(self.path.parent)
+        _check_header(self.path)
         unclean = _size(Path(f"{self.path}-wal")) > 0
         try:
             connection = self._writing()
@@ -208,12 +209,7 @@ def explain(error: sqlite3.Error, path: Path) -> Exception:
 def connect(path: Path) -> sqlite3.Connection:
     """An open connection in autocommit mode; the file is made when it is missing, for its owner only."""
     with storing(path):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            if os.name != "nt" and os.fstat(descriptor).st_mode & 0o077:
-                path.chmod(0o600)
-        finally:
-            os.close(descriptor)
+        _make_private(path)
     connection = sqlite3.connect(
         path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=64
     )
@@ -221,10 +217,35 @@ def connect(path: Path) -> sqlite3.Connection:
     try:
         for pragma in PRAGMAS:
             connection.execute(pragma)
-    except BaseException:
+    except sqlite3.Error as error:
         connection.close()
-        raise
+        if _is_grave(error):
+            raise
+        raise DatabaseDamaged(f"the database {str(path)!r} is damaged: {error}", path=str(path)) from error
     return connection
+
+
+def _make_private(path: Path) -> None:
+    """The file exists and only its owner may read it.
+
+    A file that is there is not opened: closing it would take away the locks that this process has on it.
+    """
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        if os.name != "nt" and path.stat().st_mode & 0o077:
+            path.chmod(0o600)
+
+
+def _check_header(path: Path) -> None:
+    """Refuse format versions that SQLite would open for reading only, as if the disk refused."""
+    try:
+        with path.open("rb") as file:
+            versions = file.read(20)[18:]
+    except OSError:
+        return  # missing, or what opening it will tell
+    if not set(versions) <= {1, 2}:
+        raise DatabaseDamaged(f"the database {str(path)!r} is damaged: its header is unknown", path=str(path))
 
 
 def migrate(connection: sqlite3.Connection, migrations: Mapping[str, Sequence[str]], path: Path) -> None:

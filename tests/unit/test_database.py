@@ -333,6 +333,16 @@ async def test_threads_that_have_ended_are_an_error_not_a_hang(tmp_path: Path) -
         await database.write(add("x"))
 
 
+async def test_another_program_that_looks_in_and_leaves_does_not_take_the_log_with_it(database: Database) -> None:
+    await database.write(add("before"))
+    await database.read(words)
+    look = "import sqlite3, sys; db = sqlite3.connect(sys.argv[1]); db.execute('SELECT * FROM words'); db.close()"
+    subprocess.run([sys.executable, "-c", look, str(database.path)], check=True)
+    assert Path(f"{database.path}-wal").exists()
+    await database.write(add("after"))
+    assert await database.read(words) == stored(database.path) == ["before", "after"]
+
+
 WRITER = """
 import asyncio, sys
 from pathlib import Path
