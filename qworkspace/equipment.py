@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from qworkspace.base.files import Root
 from qworkspace.chat import commands
 from qworkspace.chat.closing import Closer
@@ -11,6 +13,9 @@ from qworkspace.chat.prompt import PromptMaker
 from qworkspace.chat.reliable import RetryPolicy
 from qworkspace.chat.runner import TurnRunner
 from qworkspace.chat.toolbox import ToolServices
+from qworkspace.chat.tools.builtin import builtin_tools
+from qworkspace.chat.tools.fence import Fence
+from qworkspace.chat.tools.output import OutputFiles
 from qworkspace.chat.turn import TurnMachine, TurnParts, find_command
 from qworkspace.config.models import AgentConfig
 from qworkspace.errors import QworkspaceError
@@ -32,7 +37,14 @@ def equip(shared: SharedServices) -> WorkspaceRegistry:
     registry.services.add(SESSIONS, sessions, owner=OWNER)
     registry.services.add(CHATS, chats, owner=OWNER)
     registry.extensions.add("commands", lambda workspace: commands.install(workspace.extensions), owner=OWNER)
+    registry.extensions.add("tools", install_tools, owner=OWNER)
     return registry
+
+
+def install_tools(workspace: Workspace) -> None:
+    """The built-in tools."""
+    for tool in builtin_tools(lambda: _timezone(workspace.shared)):
+        workspace.extensions.tools.add(tool.name, tool, owner=OWNER)
 
 
 def sessions(workspace: Workspace) -> ServiceDescriptor:
@@ -81,10 +93,9 @@ def turns(workspace: Workspace) -> TurnMachine:
 
     policy = RetryPolicy.of(workspace.config.running.retry)
     compactor = Compactor(store, config=config, policy=policy, clock=shared.clock)
-    root = Root(workspace.directory)
     prompts = PromptMaker(
         workspace.agent_id,
-        root,
+        Root(workspace.directory),
         timezone=lambda: _timezone(shared),
         threads=shared.threads,
         problems=shared.problems,
@@ -98,7 +109,7 @@ def turns(workspace: Workspace) -> TurnMachine:
         models=shared.models,
         prompts=prompts,
         compactor=compactor,
-        tools=tool_services(workspace, root),
+        tools=tool_services(workspace),
         bus=shared.bus,
         problems=shared.problems,
         clock=shared.clock,
@@ -109,18 +120,20 @@ def turns(workspace: Workspace) -> TurnMachine:
     return machine
 
 
-def tool_services(workspace: Workspace, root: Root) -> ToolServices:
+def tool_services(workspace: Workspace) -> ToolServices:
     """What the tools of this instance's turns are given."""
+    config, clock = workspace.shared.config, workspace.shared.clock
 
-    async def spill(text: str) -> str:
-        raise NotImplementedError
+    def other_workspaces() -> list[Path]:
+        return [config.agent_dir(name) for name in config.agent_ids(disabled=True) if name != workspace.agent_id]
 
+    fence = Fence(workspace.directory, config.home, other_workspaces)
     return ToolServices(
         sessions=workspace.sessions,
         approvals=workspace.shared.approvals,
-        files=root,
-        spill=spill,
-        clock=workspace.shared.clock,
+        files=fence,
+        spill=OutputFiles(fence, clock),
+        clock=clock,
     )
 
 

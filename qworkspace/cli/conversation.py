@@ -99,7 +99,7 @@ class Conversation:
                         return self._end(event)
         except KeyboardInterrupt:
             self._stop()
-        except LostConnection:
+        except (LostConnection, NoDaemon):
             if not self._last_id:
                 raise
         return None

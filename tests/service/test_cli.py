@@ -82,7 +82,7 @@ def test_an_answer_survives_a_restart_of_the_daemon_as_far_as_it_came(echoing: D
         time.sleep(0.3)
         echoing.start()
         _, err = process.communicate(timeout=30)
-    assert b"waiting for the daemon" in err and b"interrupted" in err
+    assert b"waiting for the daemon" in err and b"stopped during this turn" in err
     assert process.returncode == 1
 
 
