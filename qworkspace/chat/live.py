@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -12,6 +13,7 @@ from qworkspace.sessions.models import Turn, TurnRequest, TurnState
 
 FLUSH_SECONDS = 0.02
 EVENTS_HELD = 20_000
+LATEST_FIRST = 900_000_000
 LAST_EVENTS = frozenset({"turn.completed", "turn.failed", "turn.cancelled"})
 
 
@@ -21,6 +23,7 @@ class StopReason(StrEnum):
     USER = "stopped"
     NEWER_MESSAGE = "interrupted by a newer message"
     SHUTDOWN = "the daemon is stopping"
+    LIMIT = "it ran too long on an instance that was replaced"
 
 
 class LiveTurn:
@@ -30,7 +33,8 @@ class LiveTurn:
         self.turn = turn
         self.request = request
         self.resumed = resumed
-        self.log = EventLog(clock, size=EVENTS_HELD)
+        first = first_of_resumed(turn, clock.now()) if resumed else 1
+        self.log = EventLog(clock, size=EVENTS_HELD, first=first)
         self.done: asyncio.Future[Turn] = asyncio.get_running_loop().create_future()
         self.text = ""
         self.stop_reason: StopReason | None = None
@@ -96,8 +100,17 @@ class LiveTurn:
         if not self.done.done():
             self.done.set_result(turn)
 
+    def runs_in(self, task: asyncio.Task[None]) -> None:
+        """The turn's task has taken its first step; a stop that came before it takes effect now."""
+        self.task = task
+        if self.stop_reason is not None:
+            task.cancel(self.stop_reason)
+
     def cancel(self, reason: StopReason) -> None:
-        """End the running task, once; its turn is then stored as cancelled, or as interrupted at a shutdown."""
+        """End the running task, once; its turn is then stored as cancelled, or as interrupted at a shutdown.
+
+        A task that has not taken its first step could not end its turn any more: it is told at that step.
+        """
         if self.stop_reason is not None:
             return
         self.stop_reason = reason
@@ -113,6 +126,14 @@ class LiveTurn:
             self._unsent.clear()
             self._sent_at = self._clock.monotonic()
             self.log.append("text.delta", {"text": text})
+
+
+def first_of_resumed(turn: Turn, now: datetime) -> int:
+    """Where a resumed turn counts its events from: later than the ones it had before, which may be known somewhere.
+
+    These came at less than a thousand a second since the turn was made.
+    """
+    return min(EVENTS_HELD + max(0, (now - turn.created_at) // timedelta(milliseconds=1)), LATEST_FIRST)
 
 
 def ended_live(turn: Turn, request: TurnRequest, clock: Clock) -> LiveTurn:

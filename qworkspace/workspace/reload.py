@@ -16,7 +16,7 @@ from qworkspace.base.ids import AgentId
 from qworkspace.base.tasks import Tasks
 from qworkspace.config.models import AgentConfig, LifecycleConfig
 from qworkspace.config.plan import Plan, plan
-from qworkspace.errors import InvalidConfig, QworkspaceError, StorageError
+from qworkspace.errors import InvalidConfig, QworkspaceError
 from qworkspace.workspace.history import Outcome, Reload, ReloadHistory, Timings
 from qworkspace.workspace.manager import MultiAgentManager
 from qworkspace.workspace.registry import WorkspaceRegistry
@@ -195,14 +195,15 @@ class Reloader:
             return await self._tell_failure(self._record(old, trigger, Outcome.ROLLED_BACK, change, _facts(error)))
         swapped = clock.monotonic()
         timings = Timings(build_ms=_ms(built - began), swap_ms=_ms(swapped - built))
-        done = await self._store(self._record(new, trigger, Outcome.APPLIED, change, timings=timings))
         self._publish("swapped", new, generation=new.generation, swap_ms=timings.swap_ms)
+        done = self._record(new, trigger, Outcome.APPLIED, change, timings=timings)
+        storing = self._tasks.start(self._store(done), name=f"store {new.agent_id}.{new.generation}")
         retired = Retired(old, swapped)
         self._retired[old.agent_id].append(retired)
-        self._tasks.start(self._retire(retired, done), name=f"retire {old.agent_id}.{old.generation}")
-        return done
+        self._tasks.start(self._retire(retired, storing), name=f"retire {old.agent_id}.{old.generation}")
+        return await storing
 
-    async def _retire(self, retired: Retired, reload: Reload) -> None:
+    async def _retire(self, retired: Retired, storing: asyncio.Task[Reload]) -> None:
         """Let the replaced instance finish its turns, for a day at most, and end it."""
         old, clock = retired.workspace, self._shared.clock
         key = f"draining:{old.agent_id}.{old.generation}"
@@ -221,8 +222,8 @@ class Reloader:
         drained = _ms(clock.monotonic() - retired.since)
         self._publish("drained", old, generation=old.generation, drain_ms=drained)
         try:
-            await self._history.drained(reload, drained)
-        except StorageError as error:
+            await self._history.drained(await storing, drained)
+        except QworkspaceError as error:
             logger.warning("the end of a reload is not stored: %s", error.message)
 
     def _plan(self, old: Workspace, new: Workspace, rebuild: Iterable[str] = ()) -> Plan:
@@ -247,7 +248,7 @@ class Reloader:
         """Into the history; a disk that refuses is no reason to undo what has happened."""
         try:
             return await self._history.add(reload)
-        except StorageError as error:
+        except QworkspaceError as error:
             logger.warning("a reload is not in the history: %s", error.message)
             return reload
 
