@@ -130,6 +130,7 @@ class ApiBench:
         self.app: ASGIApp = create_app(self.api, console=console) if console else create_app(self.api)
 
     async def __aenter__(self) -> Self:
+        await self.threads.run(self.config.load_home)  # as the daemon does before it listens
         await self.database.open()
         await self.approvals.start()
         await self.auth.start()
