@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from qworkspace.base.tasks import Threads
+from qworkspace.base.waiting import ends_within
 from qworkspace.config.models import AgentConfig
 from qworkspace.config.store import ConfigStore
 from qworkspace.workspace.manager import MultiAgentManager
@@ -59,11 +60,8 @@ class Chats(Recorder):
     async def drain(self, timeout: float) -> None:
         self.closed = True
         if self._turns and timeout > 0:
-            timer = asyncio.ensure_future(self._clock_sleep(timeout))
-            await asyncio.wait(
-                {timer, asyncio.gather(*self._turns, return_exceptions=True)}, return_when=asyncio.FIRST_COMPLETED
-            )
-            timer.cancel()
+            assert self._clock is not None
+            await ends_within(asyncio.gather(*self._turns, return_exceptions=True), timeout, self._clock)
         for task in list(self._turns):
             task.cancel()
         if self._turns:
