@@ -118,14 +118,18 @@ class LeanStream(AsyncStream[ChatCompletionChunk]):
             message = error.get("message") if isinstance(error, dict) else None
             raise APIError(str(message or error), self.response.request, body=error)
         chunk = _simple(event)
-        if chunk is None:
-            return [ChatCompletionChunk.construct(**event)]
-        if thoughts.over or chunk.kind != "content":
-            return [chunk]
-        return [
-            _Chunk(event, [_Choice(_Delta({"content": text}), None)], "" if text in _TAGS else "content")
-            for text in thoughts.split(str(chunk.choices[0].delta.content))
-        ]
+        if thoughts.over:
+            return [chunk or ChatCompletionChunk.construct(**event)]
+        if chunk is None or chunk.kind != "content":
+            return [*_spoken(event, thoughts.rest()), chunk or ChatCompletionChunk.construct(**event)]
+        return _spoken(event, thoughts.split(str(chunk.choices[0].delta.content)))
+
+
+def _spoken(event: dict[str, Any], texts: list[str]) -> list[_Chunk]:
+    """A chunk like `event` for each text; a tag is not joined with what stands beside it."""
+    return [
+        _Chunk(event, [_Choice(_Delta({"content": text}), None)], "" if text in _TAGS else "content") for text in texts
+    ]
 
 
 async def _drain(pieces: AsyncIterator[bytes]) -> None:
@@ -161,24 +165,39 @@ class _Thoughts:
 
     def __init__(self) -> None:
         self.over = False
+        self._held = ""
         self._inside = False
         self._ended = False
 
     def split(self, text: str) -> list[str]:
-        """The pieces to pass on; blank ones before and after the thoughts are left out."""
-        if self._inside:
-            before, tag, after = text.partition(_TAGS[1])
-            if not tag:
-                return [text]
+        """The pieces to pass on now; half a tag waits, blank ones before the answer are left out."""
+        text = self._held + text
+        self._held = ""
+        return self._thought(text) if self._inside else self._begun(text.lstrip(), text)
+
+    def rest(self) -> list[str]:
+        """What waits for more that will not come."""
+        held, self._held = self._held, ""
+        return [held] if held else []
+
+    def _thought(self, text: str) -> list[str]:
+        before, tag, after = text.partition(_TAGS[1])
+        if tag:
             self._inside, self._ended = False, True
-            return [piece for piece in (before, tag, *self.split(after)) if piece]
-        bare = text.lstrip()
+            return [*filter(None, (before, tag)), *self.split(after)]
+        kept = next((n for n in range(len(_TAGS[1]) - 1, 0, -1) if text.endswith(_TAGS[1][:n])), 0)
+        self._held = text[len(text) - kept :]
+        return [text[: len(text) - kept]] if len(text) > kept else []
+
+    def _begun(self, bare: str, text: str) -> list[str]:
         if not bare:
+            return []
+        if not self._ended and _TAGS[0].startswith(bare) and bare != _TAGS[0]:
+            self._held = text
             return []
         if not self._ended and bare.startswith(_TAGS[0]):
             self._inside = True
-            rest = bare.removeprefix(_TAGS[0])
-            return [_TAGS[0], *(self.split(rest) if rest else [])]
+            return [_TAGS[0], *self.split(bare.removeprefix(_TAGS[0]))]
         self.over = True
         return [bare if self._ended else text]
 
