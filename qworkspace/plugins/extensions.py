@@ -163,6 +163,26 @@ class FileContent:
     offset: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """One name in a directory; `size` in bytes, `modified` in seconds since 1970, of a link its own."""
+
+    name: str
+    kind: Literal["file", "directory", "link", "other"]
+    size: int
+    modified: float
+
+
+class FileReader(Protocol):
+    """Reads many files and directories in a row. All of it blocks: use it in a thread."""
+
+    def open(self, name: str) -> int:
+        """A descriptor of a regular file, for reading."""
+
+    def entries(self, name: str) -> list[FileEntry]:
+        """What is in a directory, by name, without what is closed; links are shown as such."""
+
+
 class FileAccess(Protocol):
     """The files that tools may touch. Names are relative to the workspace and are checked at each use.
 
@@ -181,6 +201,9 @@ class FileAccess(Protocol):
     def judge(self, name: str, effect: Literal["read", "write"]) -> Verdict:
         """Whether a tool may, by the rules of the workspace alone: quick, may be called on the event loop."""
 
+    def judge_path(self, path: Path) -> Verdict:
+        """What the rules say about an absolute path anywhere, as a command may name it: with shell patterns too."""
+
     async def read(self, name: str, *, limit: int, from_end: bool = False) -> FileContent:
         """At most `limit` bytes from the beginning or the end of a regular file."""
 
@@ -189,6 +212,9 @@ class FileAccess(Protocol):
 
     async def change(self, name: str, edit: Callable[[bytes | None], bytes], *, control: bool = False) -> bool:
         """Write what `edit` (run in a thread) makes of the content (None: no file); again if it changed meanwhile."""
+
+    def reader(self) -> FileReader:
+        """For looking through many files."""
 
     async def names(self, directory: str) -> list[str]:
         """The names in a directory, sorted; none when it is not there."""

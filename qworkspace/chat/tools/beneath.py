@@ -11,12 +11,12 @@ import secrets
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from qworkspace.base.files import storage_error
 from qworkspace.errors import Conflict, Denied, InvalidInput, NotFound, TooLarge
+from qworkspace.plugins.extensions import FileEntry
 
 Kind = Literal["file", "directory", "link", "other"]
 Stamp = tuple[int, int, int]
@@ -34,15 +34,6 @@ class Changed(Conflict):
     """The file is no longer the one that was read."""
 
     code = "file_changed"
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One name in a directory; size and time of a link are its own."""
-
-    name: str
-    kind: Kind
-    status: os.stat_result
 
 
 class Directory:
@@ -86,14 +77,14 @@ class Directory:
         if self._descriptor is not None:
             os.fsync(self._descriptor)
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[FileEntry]:
         """What is in it, by name; a name that vanishes meanwhile is left out."""
         found = []
         with os.scandir(self._descriptor if self._descriptor is not None else self.path) as entries:
             for entry in entries:
                 with suppress(FileNotFoundError):
                     status = entry.stat(follow_symlinks=False)
-                    found.append(Entry(entry.name, _kind(status.st_mode), status))
+                    found.append(FileEntry(entry.name, _kind(status.st_mode), status.st_size, status.st_mtime))
         return sorted(found, key=lambda entry: entry.name)
 
     def close(self) -> None:
@@ -160,7 +151,7 @@ class Beneath:
             directory.sync()
             return present is None
 
-    def entries(self, parts: Parts) -> list[Entry]:
+    def entries(self, parts: Parts) -> list[FileEntry]:
         """What is in the directory, by name."""
         with _reading(parts), self._entered(parts) as directory:
             return directory.entries()

@@ -13,10 +13,10 @@ import aiofiles
 
 from qworkspace.base.files import Root
 from qworkspace.base.waiting import to_the_end
-from qworkspace.chat.tools.beneath import Beneath, Changed, Entry
+from qworkspace.chat.tools.beneath import Beneath, Changed
 from qworkspace.chat.tools.places import OPEN_DIRECTORIES, Identity, Place, Protected, place_of
 from qworkspace.errors import Conflict, Denied, InvalidPath, NotFound
-from qworkspace.plugins.extensions import FileContent, Verdict
+from qworkspace.plugins.extensions import FileContent, FileEntry, Verdict
 
 CHANGED_BYTES = 10_000_000
 ATTEMPTS = 5
@@ -59,6 +59,18 @@ class Fence:
             return Verdict("deny", error.message, hard=True)
         return self._may_read(name, target) if effect == "read" else self._may_write(name, target)
 
+    def judge_path(self, path: Path) -> Verdict:
+        """What the rules say about an absolute path anywhere, as a command may name it: with shell patterns too."""
+        known = self.protected
+        place = max(known.place_of_path(path), known.place_of_path(Path(os.path.realpath(path))))
+        if any(char in str(path) for char in "*?["):
+            place = max(place, known.place_of_pattern(path))
+        if place is Place.CLOSED:
+            return Verdict("deny", f"'{path}' belongs to the daemon and is closed to tools", hard=True)
+        if place is Place.CONTROL:
+            return Verdict("ask", f"'{path}' controls the agent: a person must allow each change")
+        return Verdict("allow", "not a protected place")
+
     def readable(self, name: str) -> list[str]:
         """The components of where `name` leads, to be opened as they are; `Denied` when a tool may not read it."""
         name = self.relative(name)
@@ -92,6 +104,10 @@ class Fence:
         """Write what `edit` (run in a thread) makes of the content (None: no file); again if it changed meanwhile."""
         async with self._writing:
             return await to_the_end(asyncio.to_thread(self._edit, name, edit, control), name="change a file")
+
+    def reader(self) -> Reader:
+        """For looking through many files."""
+        return Reader(self)
 
     async def names(self, directory: str) -> list[str]:
         """The names in a directory, sorted; none when it is not there."""
@@ -169,7 +185,7 @@ class Reader:
         """A descriptor of a regular file, for reading."""
         return self._beneath.open(self._fence.readable(name))
 
-    def entries(self, name: str) -> list[Entry]:
+    def entries(self, name: str) -> list[FileEntry]:
         """What is in a directory, by name, without what is closed."""
         parts = self._fence.readable(name)
         found = self._beneath.entries(parts)

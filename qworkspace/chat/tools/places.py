@@ -6,6 +6,7 @@ import os
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from qworkspace.errors import Denied
@@ -49,6 +50,8 @@ def place_of(parts: Sequence[str]) -> Place:
 
 def folded(name: str) -> str:
     """`name` as the most forgiving file system compares it: no case, one form of each character, nothing invisible."""
+    if name.isascii():
+        return name.lower().rstrip(". ")
     visible = "".join(char for char in name if unicodedata.category(char) != "Cf")
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", visible).casefold()).rstrip(". ")
 
@@ -65,16 +68,25 @@ class Protected:
         self._own = [workspace / STATE, home / ".daemon", home / "secrets.json", home / "config.json"]
         self._neighbours = home / "workspaces"
         self._control = [workspace / name for name in CONTROL]
+        self._folded = _folded_parts(workspace)
+        self._folded_closed = [_folded_parts(path) for path in (*self._own, self._neighbours)]
 
     def place_of_path(self, path: Path) -> Place:
         """The place of an absolute path whose symlinks were followed; outside of workspace and home it is SHOWN."""
-        inside = _holds(self._workspace, path)
-        for closed in self._closed():
-            if inside and not closed.is_relative_to(self._workspace):
+        parts = _folded_parts(path)
+        inside = _begins(parts, self._folded)
+        for closed in [*self._folded_closed, *map(_folded_parts, self._others())]:
+            if inside and not _begins(closed, self._folded):
                 continue  # it holds this workspace, or lies beside it
-            if _holds(closed, path):
+            if _begins(parts, closed):
                 return Place.CLOSED
         return place_of(path.parts[len(self._workspace.parts) :]) if inside else Place.SHOWN
+
+    def place_of_pattern(self, pattern: Path) -> Place:
+        """The greatest place among the protected roots that the shell pattern may name, or lead into."""
+        closed = any(_may_name(pattern, root) for root in self._own)
+        control = any(_may_name(pattern, root) for root in self._control)
+        return Place.CLOSED if closed else Place.CONTROL if control else Place.SHOWN
 
     def roots(self) -> dict[Identity, Place]:
         """The identities of the closed and controlled places themselves, wherever else they may be mounted."""
@@ -106,13 +118,21 @@ class Protected:
                 yield from _identities((here / name for name in names), follow=False)
 
 
-def _holds(directory: Path, path: Path) -> bool:
-    if path.is_relative_to(directory):
-        return True
-    first = len(directory.parts)
-    if len(path.parts) < first:
+def _folded_parts(path: Path) -> tuple[str, ...]:
+    return tuple(folded(part) for part in path.parts)
+
+
+def _begins(parts: tuple[str, ...], first: tuple[str, ...]) -> bool:
+    return parts[: len(first)] == first
+
+
+def _may_name(pattern: Path, root: Path) -> bool:
+    if len(pattern.parts) < len(root.parts):
         return False
-    return all(folded(ours) == folded(theirs) for ours, theirs in zip(directory.parts, path.parts, strict=False))
+    return all(
+        fnmatchcase(theirs, ours) and (ours[:1] == "." or theirs[:1] != ".")
+        for ours, theirs in zip(pattern.parts, root.parts, strict=False)
+    )
 
 
 def _identities(paths: Iterable[Path], *, follow: bool = True) -> Iterator[Identity]:
