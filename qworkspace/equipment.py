@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from qworkspace.base.files import Root
 from qworkspace.chat import commands
 from qworkspace.chat.closing import Closer
@@ -14,26 +12,25 @@ from qworkspace.chat.reliable import RetryPolicy
 from qworkspace.chat.runner import TurnRunner
 from qworkspace.chat.toolbox import ToolServices
 from qworkspace.chat.tools.builtin import builtin_tools
-from qworkspace.chat.tools.fence import Fence
-from qworkspace.chat.tools.output import OutputFiles
 from qworkspace.chat.turn import TurnMachine, TurnParts, find_command
 from qworkspace.config.models import AgentConfig
 from qworkspace.errors import QworkspaceError
 from qworkspace.sessions.models import TurnRequest
 from qworkspace.sessions.store import SessionStore
+from qworkspace.workspace.local import LOCAL, LocalWorkspace, local_workspaces
 from qworkspace.workspace.registry import WorkspaceRegistry
 from qworkspace.workspace.services import ServiceDescriptor, ServiceManager
 from qworkspace.workspace.shared import SharedServices
 from qworkspace.workspace.workspace import CHATS, SESSIONS, Workspace
 
 OWNER = "builtin"
-STATE = ".state"
 ENDS_THE_RUNNING_TURN = frozenset({"stop", "new"})
 
 
 def equip(shared: SharedServices) -> WorkspaceRegistry:
     """The registry that makes this daemon's workspaces."""
     registry = WorkspaceRegistry(shared, turns)
+    registry.services.add(LOCAL, local_workspaces(shared.config), owner=OWNER)
     registry.services.add(SESSIONS, sessions, owner=OWNER)
     registry.services.add(CHATS, chats, owner=OWNER)
     registry.extensions.add("commands", lambda workspace: commands.install(workspace.extensions), owner=OWNER)
@@ -49,15 +46,15 @@ def install_tools(workspace: Workspace) -> None:
 
 def sessions(workspace: Workspace) -> ServiceDescriptor:
     """The conversations and the turn journal."""
-    shared = workspace.shared
-    state, agent_id = workspace.directory / STATE, workspace.agent_id
+    shared, agent_id = workspace.shared, workspace.agent_id
 
-    def make(_: ServiceManager) -> SessionStore:
+    def make(services: ServiceManager) -> SessionStore:
+        local: LocalWorkspace = services.get(LOCAL)
         return SessionStore(
-            state, clock=shared.clock, threads=shared.threads, problems=shared.problems, agent_id=agent_id
+            local.state_dir, clock=shared.clock, threads=shared.threads, problems=shared.problems, agent_id=agent_id
         )
 
-    return ServiceDescriptor(SESSIONS, make, priority=10)
+    return ServiceDescriptor(SESSIONS, make, priority=10, depends_on=(LOCAL,))
 
 
 def chats(workspace: Workspace) -> ServiceDescriptor:
@@ -122,18 +119,13 @@ def turns(workspace: Workspace) -> TurnMachine:
 
 def tool_services(workspace: Workspace) -> ToolServices:
     """What the tools of this instance's turns are given."""
-    config, clock = workspace.shared.config, workspace.shared.clock
-
-    def other_workspaces() -> list[Path]:
-        return [config.agent_dir(name) for name in config.agent_ids(disabled=True) if name != workspace.agent_id]
-
-    fence = Fence(workspace.directory, config.home, other_workspaces)
+    local: LocalWorkspace = workspace.services.get(LOCAL)
     return ToolServices(
         sessions=workspace.sessions,
         approvals=workspace.shared.approvals,
-        files=fence,
-        spill=OutputFiles(fence, clock),
-        clock=clock,
+        files=local.files,
+        spill=local.spill,
+        clock=workspace.shared.clock,
     )
 
 
