@@ -36,6 +36,7 @@ class EventLog:
     def __init__(self, clock: Clock, *, size: int = 1000, first: int = 1) -> None:
         self._clock = clock
         self._ring: deque[Event] = deque(maxlen=size)
+        self._first = first
         self._next = first
         self._closed = False
         self._waiters: set[asyncio.Future[None]] = set()
@@ -45,6 +46,11 @@ class EventLog:
     def last(self) -> int:
         """The number of the newest event; before the first one, one less than where counting begins."""
         return self._next - 1
+
+    @property
+    def first(self) -> int:
+        """The number at which counting began: nothing was ever before it."""
+        return self._first
 
     @property
     def oldest(self) -> int:
@@ -77,7 +83,7 @@ class EventLog:
 
     def since(self, after: int) -> list[Event]:
         """The held events later than `after`; `TooSlow` when some of them are gone."""
-        if after + 1 < self.oldest:
+        if max(after + 1, self._first) < self.oldest:
             raise TooSlow(f"events {after + 1} to {self.oldest - 1} are no longer held", oldest=self.oldest)
         fresh = list(takewhile(lambda event: event.seq > after, reversed(self._ring)))
         fresh.reverse()

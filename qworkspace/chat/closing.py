@@ -59,6 +59,9 @@ class Closer:
         except StorageError as error:
             self._tasks.start(self._store_later(live.id, ending), name=live.id)
             live.finish(live.turn, "turn.failed", error_facts(error))
+        except Exception as error:
+            logger.error("the ending of turn %s could not be stored", live.id, exc_info=_unexpected(error))
+            live.finish(live.turn, "turn.failed", error_facts(error))
         else:
             live.finish(turn, *last_event(turn))
         self._bus.publish(f"turn.{_word(live)}", agent_id=self._agent_id, **self._facts(live))
@@ -102,6 +105,11 @@ class Closer:
             "duration_ms": round((ended - begun) * 1000) if begun is not None else 0,
             "first_token_ms": round((first - begun) * 1000) if begun is not None and first is not None else None,
         }
+
+
+def _unexpected(error: Exception) -> Exception | None:
+    """What deserves a traceback in the log."""
+    return None if isinstance(error, QworkspaceError) else error
 
 
 def _word(live: LiveTurn) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -10,12 +11,13 @@ from dataclasses import dataclass, field
 from qworkspace.base.clock import Clock
 from qworkspace.base.ids import AgentId
 from qworkspace.base.tasks import Tasks
-from qworkspace.chat.closing import Closer, Ending
+from qworkspace.chat.closing import Closer, Ending, error_facts
 from qworkspace.chat.live import LiveTurn, StopReason, ended_live
 from qworkspace.errors import Busy, Conflict, Unavailable
 from qworkspace.sessions.models import StoredMessage, Turn, TurnRequest, TurnState
 from qworkspace.sessions.store import SessionStore
 
+logger = logging.getLogger(__name__)
 ENDED_HELD = 16
 ENDED_SECONDS = 120.0
 
@@ -120,7 +122,7 @@ class TurnRunner:
         request = request_of(turn, self._agent_id, await self._sessions.turn_messages(turn_id))
         lane = self._lanes.setdefault(turn.session_id, Lane())
         live = LiveTurn(turn, request, self._clock, resumed=True)
-        lane.waiting.append(live)
+        self._line_up(lane, live)
         self._pump(turn.session_id, lane)
         return live
 
@@ -132,18 +134,10 @@ class TurnRunner:
         lane = self._lanes.get(session_id)
         if lane is None:
             return False
-        dropped = [live for live in lane.waiting if live is not by]
-        for live in dropped:
-            lane.waiting.remove(live)
-        running = lane.running if lane.running is not by else None
-        if running is not None:
-            running.cancel(StopReason.USER)
-        for live in dropped:
-            live.stop_reason = StopReason.USER
-            await self._closer.close(live, Ending(TurnState.CANCELLED))
-        if running is not None:
-            await asyncio.wait([running.done])
-        return bool(dropped) or running is not None
+        ending = await self._end_all(lane, StopReason.USER, spare=by)
+        if ending:
+            await asyncio.wait([live.done for live in ending])
+        return bool(ending)
 
     def live(self, session_id: str) -> LiveTurn | None:
         """The session's running turn, else the next waiting one."""
@@ -180,39 +174,71 @@ class TurnRunner:
             await asyncio.wait([live.done for live in running])
 
     async def _enter(self, lane: Lane, request: TurnRequest) -> LiveTurn:
+        known = await self._sessions.known(request)
+        if known is not None:
+            return self._again(known, request)
         ends = request.if_busy == "interrupt" or self._interrupts(request)
+        self._expect_room(lane, request, ends=ends)
+        turn, _ = await self._sessions.accept(request)
+        live = LiveTurn(turn, request, self._clock)
+        if ends and not self._closing:
+            live.stopped_another = bool(await self._end_all(lane, StopReason.NEWER_MESSAGE, successor=live))
+        else:
+            self._line_up(lane, live)
+        return live
+
+    def _expect_room(self, lane: Lane, request: TurnRequest, *, ends: bool) -> None:
         occupied = lane.running is not None or bool(lane.waiting)
         if occupied and request.if_busy == "reject":
             raise Busy(f"a turn is running in session {request.session_id!r}; wait, stop it, or send if_busy: queue")
         if not ends and len(lane.waiting) >= self._queue_limit():
             waiting = f"{len(lane.waiting)} messages wait in session {request.session_id!r} already"
             raise Busy(f"{waiting}; wait for an answer, or stop them", code="queue_full")
-        turn, fresh = await self._sessions.accept(request)
-        if not fresh:
-            return self.find(turn.id) or await self._known(turn, request)
-        live = LiveTurn(turn, request, self._clock)
+
+    def _again(self, turn: Turn, request: TurnRequest) -> LiveTurn:
+        """The turn of a message that was sent before."""
+        live = self.find(turn.id)
+        if live is not None:
+            return live
+        if not turn.state.ended:
+            raise Conflict(f"turn {turn.id!r} is stored and does not run here; read it again later")
+        return ended_live(turn, request, self._clock)
+
+    def _line_up(self, lane: Lane, live: LiveTurn) -> None:
+        """Let the turn wait behind the others of its session; until the next start when the daemon stops."""
+        if self._closing:
+            self._leave_for_later(live)
+            return
+        occupied = lane.running is not None or bool(lane.waiting)
         lane.waiting.append(live)
-        if ends and occupied:
-            live.stopped_another = True
-            if lane.running is not None:
-                lane.running.cancel(StopReason.NEWER_MESSAGE)
-        elif occupied:
+        if occupied:
             waits = "waiting for the running turn"
             live.emit("notice", {"code": "queued", "message": waits, "position": len(lane.waiting)})
-        return live
 
-    async def _known(self, turn: Turn, request: TurnRequest) -> LiveTurn:
-        current = await self._sessions.get_turn(turn.id)
-        if not current.state.ended:
-            raise Conflict(f"turn {turn.id!r} is stored and does not run here; read it again later")
-        return ended_live(current, request, self._clock)
+    async def _end_all(
+        self, lane: Lane, reason: StopReason, *, spare: LiveTurn | None = None, successor: LiveTurn | None = None
+    ) -> list[LiveTurn]:
+        """Begin to end what runs and drop what waits, except for `spare`; `successor` is then the only one to wait.
+
+        What is returned ends soon, or has ended.
+        """
+        dropped = [live for live in lane.waiting if live is not spare]
+        lane.waiting = deque(live for live in (*lane.waiting, successor) if live is not None and live not in dropped)
+        ending = [*dropped]
+        if lane.running is not None and lane.running is not spare:
+            lane.running.cancel(reason)
+            ending.append(lane.running)
+        for live in dropped:
+            live.stop_reason = reason
+            await self._closer.close(live, Ending(TurnState.CANCELLED))
+        return ending
 
     def _pump(self, session_id: str, lane: Lane) -> None:
         if lane.running is None and lane.waiting and not self._closing:
             live = lane.waiting.popleft()
             lane.running = live
             self._quiet.clear()
-            live.task = self._tasks.start(self._run(session_id, lane, live), name=live.id)
+            self._tasks.start(self._run(session_id, lane, live), name=live.id)
         elif lane.idle and self._lanes.get(session_id) is lane:
             del self._lanes[session_id]
             if not self.active:
@@ -220,18 +246,31 @@ class TurnRunner:
 
     async def _run(self, session_id: str, lane: Lane, live: LiveTurn) -> None:
         try:
-            await self._execute(live)
+            await self._carry_out(live)
         finally:
             self._remember(live)
             lane.running = None
             self._pump(session_id, lane)
+
+    async def _carry_out(self, live: LiveTurn) -> None:
+        """Execute the turn. Who follows it sees an end of it, even if it could not begin."""
+        task = asyncio.current_task()
+        assert task is not None
+        live.runs_in(task)
+        try:
+            await self._execute(live)
+        except Exception as error:
+            logger.exception("turn %s could not be carried out", live.id)
+            if not live.log.closed:
+                await self._closer.close(live, Ending(TurnState.FAILED, text=live.text, error=error_facts(error)))
 
     def _remember(self, live: LiveTurn) -> None:
         self._ended[live.id] = live
         now = self._clock.monotonic()
         while self._ended:
             oldest = next(iter(self._ended.values()))
-            if len(self._ended) <= ENDED_HELD and now - (oldest.ended_at or now) < ENDED_SECONDS:
+            fresh = oldest.ended_at is None or now - oldest.ended_at < ENDED_SECONDS
+            if fresh and len(self._ended) <= ENDED_HELD:
                 return
             del self._ended[oldest.id]
 
