@@ -11,7 +11,6 @@ from qworkspace.base.ids import AgentId, SessionId
 from qworkspace.chat.live import LiveTurn, StopReason, ended_live
 from qworkspace.sessions.models import Turn, TurnRequest, TurnState, Usage, user_message
 
-pytestmark = pytest.mark.asyncio
 
 
 def a_turn(state: TurnState = TurnState.RUNNING, *, text: str = "", error: dict[str, object] | None = None) -> Turn:

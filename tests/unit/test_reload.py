@@ -15,7 +15,6 @@ from qworkspace.workspace.history import MIGRATIONS, Outcome, Reload, ReloadHist
 from qworkspace.workspace.reload import Reloader
 from tests.support.agents import Agency, passing, settled, stopped
 
-pytestmark = pytest.mark.asyncio
 
 
 class Reloads(Agency):

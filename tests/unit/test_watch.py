@@ -1,0 +1,198 @@
+"""Each way an editor saves, on events and on polling; what is no edit; where the system gives no events."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from qworkspace.base.clock import SystemClock
+from qworkspace.base.events import EventBus
+from qworkspace.base.mounts import without_events
+from qworkspace.base.problems import Problems
+from qworkspace.base.tasks import Threads
+from qworkspace.config.models import WatchConfig
+from qworkspace.workspace.snapshot import AGENT_SHAPE, Snapshot, differences, look
+from qworkspace.workspace.watch import Watch, WatchMode
+
+
+Save = Callable[[Path, str], None]
+
+
+def in_place(path: Path, text: str) -> None:
+    path.write_text(text)
+
+
+def in_two_halves(path: Path, text: str) -> None:
+    with path.open("w") as file:
+        file.write(text[: len(text) // 2])
+        file.flush()
+        os.fsync(file.fileno())
+        file.write(text[len(text) // 2 :])
+
+
+def rename_over(path: Path, text: str) -> None:
+    new = path.with_suffix(".tmp~")
+    new.write_text(text)
+    new.replace(path)
+
+
+def remove_and_create(path: Path, text: str) -> None:
+    path.unlink(missing_ok=True)
+    path.write_text(text)
+
+
+def same_size_and_time(path: Path, text: str) -> None:
+    facts = path.stat()
+    path.write_text(text.ljust(facts.st_size)[: facts.st_size])
+    os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+
+
+SAVES = (in_place, in_two_halves, rename_over, remove_and_create, same_size_and_time)
+
+
+class Bench:
+    """A watch over one agent's directory, and what it has told."""
+
+    def __init__(self, root: Path, mode: str) -> None:
+        clock = SystemClock()
+        self.root = root
+        self.threads = Threads(2)
+        self.problems = Problems(clock, EventBus(clock))
+        settings = WatchConfig.model_validate({"mode": mode, "debounce": 0.15, "poll_interval": 0.05})
+        self.watch = Watch(settings, clock=clock, threads=self.threads, problems=self.problems)
+        self.told: list[set[str]] = []
+        self._news = asyncio.Event()
+
+    async def start(self) -> None:
+        self.watch.start()
+        await self.watch.follow("anna", self.root, AGENT_SHAPE, self._found)
+        while self.watch.mode is WatchMode.OFF:
+            await asyncio.sleep(0.01)
+
+    async def until(self, name: str) -> None:
+        """Wait until that name was told, and forget what was told so far."""
+        async with asyncio.timeout(10):
+            while not any(name in names for names in self.told):
+                self._news.clear()
+                await self._news.wait()
+        self.told.clear()
+
+    async def stop(self) -> None:
+        await self.watch.stop()
+        self.threads.close()
+
+    async def _found(self, names: set[str]) -> None:
+        self.told.append(names)
+        self._news.set()
+
+
+@pytest.fixture(params=["events", "poll"])
+async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bench]:
+    root = tmp_path / "anna"
+    (root / "drivers").mkdir(parents=True)
+    (root / "agent.json").write_text('{"id": "anna", "name": "one"}')
+    found = Bench(root, request.param)
+    await found.start()
+    yield found
+    await found.stop()
+
+
+@pytest.mark.parametrize("save", SAVES)
+async def test_every_way_of_saving_is_seen_again_and_again(bench: Bench, save: Save) -> None:
+    for name in ("two", "six", "ten"):
+        save(bench.root / "agent.json", f'{{"id": "anna", "name": "{name}"}}')
+        await bench.until("agent.json")
+
+
+async def test_a_touch_and_a_rewrite_of_the_same_bytes_are_no_edits(bench: Bench) -> None:
+    (bench.root / "agent.json").touch()
+    in_place(bench.root / "agent.json", '{"id": "anna", "name": "one"}')
+    in_place(bench.root / "drivers" / "mail.json", "{}")
+    await bench.until("drivers/mail.json")
+    assert not any("agent.json" in names for names in bench.told)
+
+
+async def test_directories_that_come_later_are_followed(bench: Bench) -> None:
+    (bench.root / "skills" / "cook").mkdir(parents=True)
+    in_place(bench.root / "skills" / "cook" / "SKILL.md", "one")
+    await bench.until("skills/cook/SKILL.md")
+    await asyncio.sleep(0.3)
+    in_place(bench.root / "skills" / "cook" / "SKILL.md", "two")
+    await bench.until("skills/cook/SKILL.md")
+    (bench.root / "skills" / "cook" / "SKILL.md").unlink()
+    await bench.until("skills/cook/SKILL.md")
+
+
+async def test_what_nobody_follows_any_more_is_not_told(bench: Bench) -> None:
+    bench.watch.leave("anna")
+    in_place(bench.root / "agent.json", "{}")
+    in_place(bench.root / "SOUL.md", "x")
+    bench.watch.look_again()
+    await asyncio.sleep(0.4)
+    assert bench.told == []
+
+
+async def test_other_files_cost_nothing(bench: Bench) -> None:
+    deep = bench.root / "files" / "node_modules"
+    deep.mkdir(parents=True)
+
+    def fill() -> Snapshot:
+        for number in range(300):
+            (deep / f"{number}.js").write_text("x")
+        return look(bench.root, AGENT_SHAPE, Snapshot())
+
+    snapshot = await asyncio.to_thread(fill)
+    assert set(snapshot.files) == {"agent.json"}
+    assert all("node_modules" not in name for name in snapshot.directories)
+
+
+async def test_a_link_is_followed_to_where_it_is_edited(tmp_path: Path) -> None:
+    (tmp_path / "dotfiles").mkdir()
+    (tmp_path / "dotfiles" / "agent.json").write_text("one")
+    root = tmp_path / "anna"
+    root.mkdir()
+    (root / "agent.json").symlink_to(tmp_path / "dotfiles" / "agent.json")
+    bench = Bench(root, "events")
+    await bench.start()
+    in_place(tmp_path / "dotfiles" / "agent.json", "two")
+    await bench.until("agent.json")
+    await bench.stop()
+
+
+async def test_without_events_it_polls_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*paths: str, **options: object) -> None:
+        raise OSError(28, "inotify watch limit reached")
+
+    monkeypatch.setattr("watchfiles.watch", refuse)
+    bench = Bench(tmp_path, "auto")
+    await bench.start()
+    assert bench.watch.mode is WatchMode.POLL
+    assert "inotify watch limit reached" in bench.problems.of()[0].message
+    in_place(tmp_path / "agent.json", "{}")
+    await bench.until("agent.json")
+    await bench.stop()
+
+
+def test_a_network_file_system_is_known_by_its_name(tmp_path: Path) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"/dev/a / ext4 rw 0 0\nhost:/x {tmp_path}/far\\040away nfs4 rw 0 0\n")
+    near, far = tmp_path / "near", tmp_path / "far away" / "deep"
+    assert without_events([str(near)], mounts) is None
+    assert without_events([str(near), str(far)], mounts) == (str(far), "nfs4")
+    assert without_events([str(far)], tmp_path / "absent") is None
+
+
+def test_snapshots_differ_by_content_only(tmp_path: Path) -> None:
+    (tmp_path / "agent.json").write_text("{}")
+    before = look(tmp_path, AGENT_SHAPE, Snapshot())
+    os.utime(tmp_path / "agent.json", (1, 1))
+    assert differences(before, look(tmp_path, AGENT_SHAPE, before)) == set()
+    (tmp_path / "agent.json").write_text("[]")
+    os.utime(tmp_path / "agent.json", (1, 1))
+    assert differences(before, look(tmp_path, AGENT_SHAPE, before)) == {"agent.json"}
+    (tmp_path / "agent.json").unlink()
+    assert differences(before, look(tmp_path, AGENT_SHAPE, before)) == {"agent.json"}
