@@ -6,7 +6,7 @@ import asyncio
 import logging
 import shutil
 from collections import defaultdict
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -196,6 +196,29 @@ class MultiAgentManager:
         if seat is not None:
             seat.readmit()
 
+    async def follow_profiles(self, before: Mapping[str, ProfileRef], after: Mapping[str, ProfileRef]) -> None:
+        """config.json was edited: who is gone or disabled takes no new turns, who came or came back does.
+
+        An agent whose directory is another one ends its instance, running turns first, and starts there next time.
+        """
+        for name, profile in before.items():
+            now = after.get(name)
+            if now is None:
+                self.withdraw(name, NotFound("agent", name), "removed")
+                self._shared.bus.publish("agent.deleted", agent_id=name)
+            elif profile.enabled and not now.enabled:
+                self.withdraw(name, _disabled(name), "disabled")
+                self._shared.bus.publish("agent.disabled", agent_id=name)
+            elif now.enabled and now.workspace_dir != profile.workspace_dir:
+                moving = Unavailable(f"agent {name!r} moves to another directory; try again in a moment", id=name)
+                self.withdraw(name, moving, "moved")
+        for name, profile in after.items():
+            was = before.get(name)
+            if profile.enabled and (was is None or not was.enabled):
+                self.readmit(name)
+                self._shared.bus.publish("agent.created" if was is None else "agent.enabled", agent_id=name)
+        await self.start_all_configured_agents()
+
     async def _seat(self, agent_id: str) -> Seat:
         """The agent's place. Who is not configured gets none, and so does everybody once the daemon stops."""
         name = valid_agent_id(agent_id)
@@ -210,7 +233,7 @@ class MultiAgentManager:
             raise _disabled(name)
         seat = self._seats.get(name)
         if seat is not None:
-            seat.readmit()  # it may have been enabled by an edit
+            seat.reconsider()
             return seat
         seat = Seat(name, lambda generation: self._open(name, generation), self._shared, self._tasks)
         self._seats[name] = seat

@@ -112,6 +112,11 @@ class Seat:
             logger.exception("agent %s could not act again and is started anew", self.agent_id)
             self._begin_end("could not act again", 0.0)
 
+    def reconsider(self) -> None:
+        """The configuration has the agent, enabled: readmit, unless its old instance has to end for another reason."""
+        if self.state is not AgentState.DRAINING or isinstance(self._refusal, Denied):
+            self.readmit()
+
     def unload(self) -> Pending | None:
         """Begin to end the instance unless something holds it."""
         if self.workspace is None or self._ending is not None or self.workspace.busy:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 
 import pytest
 
@@ -180,6 +181,28 @@ async def test_disabling_ends_a_start(agency):
     with pytest.raises(Denied):
         await asking
     assert agency.manager.running() == []
+
+
+async def test_an_agent_enabled_by_an_edit_answers_the_next_request(agency):
+    await agency.manager.get("anna")
+    await agency.manager.disable_agent("anna")
+    await settled(agency, 2)
+    agency.config.patch_home({"agents": {"profiles": {"anna": {"enabled": True}}}})
+    assert (await agency.manager.get("anna")).generation == 2
+
+
+async def test_an_agent_that_moves_finishes_where_it_was_and_starts_at_the_new_place(agency):
+    old = await agency.manager.get("anna")
+    turn = agency.chats("anna").turn(30)
+    agency.config.patch_home({"agents": {"profiles": {"anna": {"workspace_dir": "workspaces/ann"}}}})
+    shutil.copytree(old.directory, agency.home / "workspaces" / "ann")
+    agency.manager.withdraw("anna", Unavailable("it moves"), "moved")
+    with pytest.raises(Unavailable, match="it moves"):
+        await agency.manager.get("anna")
+    await settled(agency, 30)
+    await settled(agency, 1)
+    assert turn.done()
+    assert (await agency.manager.get("anna")).directory == agency.home / "workspaces" / "ann"
 
 
 async def test_a_deleted_agent_is_gone_and_its_files_stay(agency):
