@@ -186,11 +186,14 @@ class ProcessGroup:
             pass  # gone meanwhile, or one that changed its user: nothing more can be done from here
 
     async def _gone_within(self, seconds: float) -> bool:
-        for _ in range(round(seconds / POLL_SECONDS)):
-            if not await self.alive():
-                return True
-            await asyncio.sleep(POLL_SECONDS)
-        return False
+        try:
+            async with asyncio.timeout(seconds):
+                while True:
+                    if not await self.alive():
+                        return True
+                    await asyncio.sleep(POLL_SECONDS)
+        except TimeoutError:
+            return False
 
     def _reap_adopted(self) -> None:
         """As the first process of a container the daemon inherits orphans, which stay zombies until waited for."""

@@ -10,38 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qworkspace.base.clock import SimulatedClock
-from qworkspace.base.scope import Scope
-from qworkspace.chat.tools.builtin import BUILTIN_TOOLS
-from qworkspace.chat.tools.fence import Fence
 from qworkspace.chat.tools.guard import Verdict, decide, enabled, remembered, rule_for
 from qworkspace.chat.tools.shell_line import simple_commands
 from qworkspace.config.models import AgentConfig, PolicyRule
 from qworkspace.plugins.extensions import Tool, ToolContext
-
-TOOLS = {tool.name: tool for tool in BUILTIN_TOOLS}
-
-
-async def no_spill(text: str) -> str:
-    return "files/.outputs/x.txt"
+from tests.support.tools import TOOLS, make_workspace, tool_context
 
 
 @pytest.fixture
 def context(tmp_path: Path) -> ToolContext:
-    workspace = tmp_path / "home" / "workspaces" / "me"
-    (workspace / "files" / "private").mkdir(parents=True)
-    (workspace / "skills").mkdir()
-    (workspace / "agent.json").write_text("{}")
-    (workspace / ".state").mkdir()
-    return ToolContext(
-        scope=Scope("me", workspace),
-        config=AgentConfig(),
-        clock=SimulatedClock(),
-        call_id="call_1",
-        files=Fence(workspace, tmp_path / "home"),
-        spill=no_spill,
-        emit=lambda type, data: None,
-    )
+    workspace = make_workspace(tmp_path / "home")
+    (workspace / "files" / "private").mkdir()
+    return tool_context(workspace)
 
 
 def config(**tools: Any) -> AgentConfig:

@@ -20,6 +20,7 @@ BODY_BYTES = 2_000_000
 CONNECT_SECONDS = 5.0
 REDIRECTS = 5
 TRIED_ADDRESSES = 3
+GENERATORS = 20
 HEADERS = {
     "User-Agent": "Mozilla/5.0 (compatible; qworkspace)",
     "Accept": "text/html,application/xhtml+xml,text/plain,text/markdown,application/json;q=0.9,*/*;q=0.5",
@@ -80,6 +81,8 @@ class Fetcher:
                 return await _read(response, url)
             finally:
                 await response.aclose()
+                del response
+                await _settle()
         raise Unavailable(f"{url.host} cannot be reached: {problem}") from problem
 
     async def _addresses(self, url: httpx.URL) -> list[str]:
@@ -126,12 +129,19 @@ async def _body(response: httpx.Response) -> tuple[bytes, bool]:
     async for chunk in response.aiter_raw():
         room = BODY_BYTES + 1 - len(body)
         try:
-            body += unpack.decompress(chunk, room) if unpack is not None else chunk[:room]
+            # a chunk of 64 kB may unpack into 2 MB: not on the loop
+            body += await asyncio.to_thread(unpack.decompress, chunk, room) if unpack is not None else chunk[:room]
         except zlib.error as error:
             raise Unavailable(f"the answer cannot be unpacked: {error}") from error
         if len(body) > BODY_BYTES:
             return bytes(body[:BODY_BYTES]), True
     return bytes(body), False
+
+
+async def _settle() -> None:
+    """Let the generators inside of httpx close: those of an answer not read to its end are left to the loop."""
+    for _ in range(GENERATORS):
+        await asyncio.sleep(0)
 
 
 def parsed(url: str) -> httpx.URL:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from qworkspace.base.text import clean_text
 from qworkspace.chat.tools.output import answers
 from qworkspace.chat.tools.search import Budget, Found, Walk, compiled, search, within
-from qworkspace.chat.tools.text import binary_type, decoded, lines_of, replaced
+from qworkspace.chat.tools.text import Text, binary_type, decoded, lines_of, replaced
 from qworkspace.errors import InvalidInput, NotFound
 from qworkspace.plugins.extensions import FileContent, FileEntry, Tool, ToolContext, ToolOutput, Verdict
 
@@ -36,14 +36,14 @@ class ReadFile(_Args):
 
 class WriteFile(_Args):
     path: Place
-    content: Annotated[str, Field(max_length=READ_BYTES, description="The whole text, or what is added to it")]
+    content: Annotated[Text, Field(max_length=READ_BYTES, description="The whole text, or what is added to it")]
     append: Annotated[bool, Field(description="Add to the end instead of replacing the file")] = False
 
 
 class EditFile(_Args):
     path: Place
-    old: Annotated[str, Field(min_length=1, max_length=READ_BYTES, description="Text that is there exactly once")]
-    new: Annotated[str, Field(max_length=READ_BYTES, description="What takes its place")]
+    old: Annotated[Text, Field(min_length=1, max_length=READ_BYTES, description="Text that is there exactly once")]
+    new: Annotated[Text, Field(max_length=READ_BYTES, description="What takes its place")]
     all: Annotated[bool, Field(description="Replace it everywhere")] = False
 
 
@@ -54,7 +54,7 @@ class ListFiles(_Args):
 
 
 class SearchFiles(_Args):
-    pattern: Annotated[str, Field(min_length=1, max_length=500, description="Regular expression (RE2), line by line")]
+    pattern: Annotated[Text, Field(min_length=1, max_length=500, description="Regular expression (RE2), line by line")]
     path: Annotated[str, Field(max_length=1024, description="Directory or file, relative to the workspace")] = "."
     glob: Annotated[str | None, Field(description='Only files like "*.md" or "memory/*"')] = None
     literal: Annotated[bool, Field(description="The pattern is the text itself")] = False
@@ -85,12 +85,14 @@ def _shown(content: FileContent, args: ReadFile, limit: int) -> str:
     if file.damaged:
         remarks.append("not UTF-8: bytes that are no characters are shown as \ufffd")
     part = lines_of(file.shown, args.start_line, args.lines, max(limit, 100))
-    if part.last < part.first:
+    if not data:
+        remarks.append("the file is empty")
+    elif part.last < part.first:
         remarks.append(f"no lines there; the file has {part.total}")
     elif (part.first, part.last) != (1, part.total):
         more = f"; go on with start_line={part.last + 1}" if part.last < part.total else ""
         remarks.append(f"lines {part.first}-{part.last} of {part.total}{more}")
-    return "\n".join(filter(None, [part.text, *(f"[{remark}]" for remark in remarks)])) or "[the file is empty]"
+    return "\n".join(filter(None, [part.text, *(f"[{remark}]" for remark in remarks)]))
 
 
 @answers

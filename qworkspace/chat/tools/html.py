@@ -64,7 +64,7 @@ def tokens(page: str) -> Iterator[Token]:
         yield token
         if token.name in _RAW and not token.data.endswith("/"):
             end = _find(lowered, f"</{token.name}", position, missing)
-            end = position if end < 0 else end
+            end = size if end < 0 else end
             yield Token(f"={token.name}", page[position:end])
             position = end
 

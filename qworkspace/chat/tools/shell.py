@@ -9,13 +9,14 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from qworkspace.base.files import make_directory
 from qworkspace.base.processes import Ended, clean_environment, run
 from qworkspace.chat.tools.guard import stricter
 from qworkspace.chat.tools.output import answers, plain
 from qworkspace.chat.tools.shell_line import PATHS, Surroundings, named_paths, never, simple_commands
+from qworkspace.chat.tools.text import Text
 from qworkspace.errors import Denied, InvalidInput
 from qworkspace.plugins.extensions import Tool, ToolContext, ToolOutput, Verdict
 
@@ -23,10 +24,20 @@ LONGEST_COMMAND = 20_000
 REVIEWED_CHARS = 4_000
 
 
+def _without_nul(command: str) -> str:
+    if "\0" in command:
+        raise ValueError("must not contain a NUL character")
+    return command
+
+
 class RunShell(BaseModel):
     model_config = ConfigDict(extra="forbid", defer_build=True)
 
-    command: Annotated[str, Field(min_length=1, max_length=LONGEST_COMMAND, description="What the shell runs")]
+    command: Annotated[
+        Text,
+        AfterValidator(_without_nul),
+        Field(min_length=1, max_length=LONGEST_COMMAND, description="What the shell runs"),
+    ]
     timeout: Annotated[float, Field(gt=0, le=600, description="Seconds until it is ended")] = 60
     directory: Annotated[str, Field(description="Where it runs, relative to the workspace")] = "files"
 

@@ -7,11 +7,18 @@ import mimetypes
 import re
 from bisect import bisect_left
 from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import BeforeValidator
 
 from qworkspace.base.text import clean_text
 from qworkspace.errors import InvalidInput
 
 LOOKED_AT = 8_192
+
+Text = Annotated[str, BeforeValidator(lambda value: clean_text(value) if isinstance(value, str) else value)]
+"""An argument that a model may have cut within a character: lone surrogates become U+FFFD."""
+
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _SIGNATURES = (
