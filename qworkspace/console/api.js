@@ -63,10 +63,20 @@ function query(values) {
 
 export const pair = (code) => json("POST", "/api/pair", { body: { code, name: browserName() } });
 export const status = (signal) => json("GET", "/api/status", { signal });
-export const agents = (cursor) => json("GET", `/api/agents${query({ limit: 200, cursor })}`);
 export const answerApproval = (id, decision) => json("POST", `/api/approvals/${part(id)}`, { body: { decision } });
 export const pendingApprovals = (signal) => json("GET", "/api/approvals?state=pending&limit=200", { signal });
 export const daemonEvents = (lastId, signal) => stream("GET", "/api/events", { lastId, signal });
+
+/** All agents, and the id of the active one. */
+export async function allAgents() {
+  const agents = [];
+  let page = { next_cursor: null };
+  do {
+    page = await json("GET", `/api/agents${query({ limit: 200, cursor: page.next_cursor })}`);
+    agents.push(...page.agents);
+  } while (page.next_cursor);
+  return { agents, active: page.active_agent };
+}
 
 /** The conversations of one agent. */
 export class AgentApi {

@@ -3,11 +3,12 @@
 import { ApiError, answerApproval, newId, pendingApprovals } from "./api.js";
 import { announce, h } from "./dom.js";
 import { t } from "./i18n.js";
+import { forget, keep, unsent } from "./outbox.js";
+import { Scroll } from "./scroll.js";
 import { Backoff, TurnFollower } from "./stream.js";
 import { TurnView } from "./turn.js";
 
 const LIVE = new Set(["queued", "running"]);
-const NEAR_PX = 80; // so close to the end counts as being there
 
 /**
  * Shows one session in `log`. `on.busy(boolean)`, `on.link(key, connected)`, `on.changed()` after something that
@@ -22,8 +23,7 @@ export class Conversation {
     this.following = new Map(); // TurnView -> AbortController
     this.backoffs = new Set();
     this.life = new AbortController();
-    this.atEnd = true;
-    log.addEventListener("scroll", () => this.scrolled(), { passive: true });
+    this.scroll = new Scroll(log, on.atEnd);
   }
 
   /** Show a stored session and give its facts; throws `ApiError` when it cannot be read. */
@@ -32,8 +32,14 @@ export class Conversation {
     this.session = session;
     this.log.replaceChildren(skeleton());
     const { signal } = this.life;
-    const [facts] = await Promise.all([session.facts(signal), this.read(signal)]);
-    this.toEnd();
+    const waiting = unsent(session.base);
+    const facts = await Promise.all([session.facts(signal), this.read(signal)]).then(([first]) => first, (error) => {
+      // Not there yet, and on its way: the first message makes the session.
+      if (error.status !== 404 || !waiting.length) throw error;
+      return { title: "" };
+    });
+    if (!signal.aborted) for (const { text, key } of waiting) this.send(text, key);
+    this.scroll.toEnd();
     return facts;
   }
 
@@ -47,19 +53,18 @@ export class Conversation {
   close() {
     this.life.abort();
     this.life = new AbortController();
-    for (const controller of this.following.values()) controller.abort();
+    for (const [view, controller] of this.following) {
+      // What the daemon has not acknowledged is still sent; nobody looks at the answer.
+      if (view.id) controller.abort();
+      else view.left = controller;
+    }
     this.following.clear();
     for (const view of this.views.values()) view.clear();
     this.views.clear();
     this.log.replaceChildren();
     this.session = null;
-    this.atEnd = true;
-    this.on.atEnd(true);
+    this.scroll.toEnd();
     this.reportBusy();
-  }
-
-  get empty() {
-    return this.log.childElementCount === 0;
   }
 
   get busy() {
@@ -78,7 +83,7 @@ export class Conversation {
     for (const [id, messages] of groups) this.show(id, messages, known.get(id), approvals, fresh);
     this.log.querySelector(".skeleton")?.remove();
     this.log.append(fresh);
-    this.stick();
+    this.scroll.stick();
   }
 
   show(id, messages, turn, approvals, fresh) {
@@ -99,19 +104,20 @@ export class Conversation {
       answer: answerApproval,
       resume: (which, button) => this.resume(which, button),
       again: (which) => this.again(which),
-      grown: () => this.stick(),
+      grown: () => this.scroll.stick(),
     }, facts);
   }
 
   /** Say something. The message is on the page at once, and sent until the daemon has it or refuses it. */
-  send(text) {
-    this.log.querySelector(".welcome")?.remove();
+  send(text, key = newId("key")) {
+    this.log.querySelector(".welcome, .skeleton")?.remove();
     const view = this.makeView({ text });
     this.log.append(view.element);
     view.working(t("turn.sending"));
-    this.toEnd();
+    this.scroll.toEnd();
     const { session } = this;
-    const key = newId("key");
+    keep(session.base, key, text);
+    view.key = key;
     this.follow(view, { start: (signal) => session.say(text, key, signal) });
   }
 
@@ -216,17 +222,18 @@ export class Conversation {
 
   told(view, follower, event) {
     if (!view.id) {
+      forget(view.key);
       view.id = follower.turnId;
+      if (view.left) return view.left.abort();
       const twin = this.views.get(view.id);
       if (twin && twin !== view) this.drop(twin);
       this.views.set(view.id, view);
       this.on.changed();
     }
     const matches = view.apply(event);
-    if (event.type.startsWith("turn.") && event.type !== "turn.started") {
-      view.unlike = matches === false;
-      if (event.type === "turn.completed") announce(t("turn.done"));
-    }
+    if (event.type.startsWith("turn.") && event.type !== "turn.started") view.unlike = matches === false;
+    if (event.type === "turn.completed") announce(t("turn.done"));
+    return undefined;
   }
 
   drop(view) {
@@ -245,7 +252,10 @@ export class Conversation {
     if (!(error instanceof ApiError)) throw error;
     if (error.status === 401) this.on.unauthorized();
     if (view.id) this.reread();
-    else view.refuse(error);
+    else {
+      forget(view.key);
+      view.refuse(error);
+    }
   }
 
   /** Show the turn as it is stored; as long as it still runs, follow it again. */
@@ -267,7 +277,7 @@ export class Conversation {
       }
     }
     this.backoffs.delete(backoff);
-    this.stick();
+    this.scroll.stick();
   }
 
   /** An approval was answered or ran out, here or elsewhere. */
@@ -277,24 +287,6 @@ export class Conversation {
 
   reportBusy() {
     this.on.busy(this.busy);
-  }
-
-  scrolled() {
-    const { scrollHeight, scrollTop, clientHeight } = this.log;
-    const atEnd = scrollHeight - scrollTop - clientHeight < NEAR_PX;
-    if (atEnd !== this.atEnd) this.on.atEnd(atEnd);
-    this.atEnd = atEnd;
-  }
-
-  /** Keep the newest text in view for whoever was looking at it. */
-  stick() {
-    if (this.atEnd) this.log.scrollTop = this.log.scrollHeight;
-  }
-
-  toEnd() {
-    this.atEnd = true;
-    this.on.atEnd(true);
-    this.stick();
   }
 }
 

@@ -122,7 +122,9 @@ export function ask({ title, body, confirm, cancel, danger = false, input = null
   if (field) {
     field.value = input;
     field.addEventListener("keydown", (event) => {
-      if (event.key === "Enter" && !event.isComposing) yes();
+      if (event.key !== "Enter" || event.isComposing) return;
+      event.preventDefault(); // else it would press what gets the focus back
+      yes();
     });
   }
   return show(dialog).then(() => answer);

@@ -34,10 +34,16 @@ export class Link {
       open: daemonEvents, backoff: this.backoff, signal: this.daemon.signal,
       on: {
         event: this.on.event, missed: this.on.missed,
-        link: (connected) => this.report("daemon", connected),
+        link: (connected) => this.heard(connected),
         refused: (error) => (error.status === 401 ? this.on.unpaired() : this.report("daemon", false)),
       },
     });
+  }
+
+  heard(connected) {
+    // What else was lost need not wait for its turn to try again.
+    if (connected && this.lost.has("daemon")) this.on.retry();
+    this.report("daemon", connected);
   }
 
   /** Browsers allow few connections to one host: a tab out of sight keeps none that it does not need. */

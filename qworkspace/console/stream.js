@@ -5,7 +5,7 @@ import { ApiError } from "./api.js";
 const LAST = new Set(["turn.completed", "turn.failed", "turn.cancelled"]);
 const SILENCE_MS = 45_000; // three times the daemon's own sign of life
 const FIRST_WAIT_MS = 250;
-const LONGEST_WAIT_MS = 8_000;
+const LONGEST_WAIT_MS = 4_000;
 
 /** The events of a response: `{id, type, data}`. Throws `ApiError` (status 0) when the connection breaks. */
 export async function* readEvents(response, signal) {

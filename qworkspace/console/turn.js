@@ -5,7 +5,7 @@ import { append, copyButton, h, icon } from "./dom.js";
 import { formatFull, formatMoment, formatNumber, hasText, t } from "./i18n.js";
 import { MarkdownStream } from "./markdown.js";
 
-const COSTLY_MS = 12; // a drawing that took longer is followed by a pause
+const BETWEEN_MS = 40; // drawing more often costs much and shows nothing more
 
 /** A turn's element and its state. `actions`: answer(id, decision), resume(view), again(view), grown(). */
 export class TurnView {
@@ -34,6 +34,8 @@ export class TurnView {
   /** Forget the answer: it is about to be told again. */
   clear() {
     for (const card of this.approvals?.values() ?? []) card.drop();
+    clearTimeout(this.timer);
+    this.timer = null;
     this.raw = "";
     this.unseen = "";
     this.text = null;
@@ -91,20 +93,16 @@ export class TurnView {
     this.unseen += text;
     this.working("");
     this.thought = null;
-    this.frame ??= requestAnimationFrame((now) => this.draw(now));
+    this.timer ??= setTimeout(() => this.draw(), Math.max(0, this.notBefore - performance.now()));
   }
 
-  draw(now) {
-    this.frame = null;
-    if (now < this.notBefore) {
-      this.frame = requestAnimationFrame((next) => this.draw(next));
-      return;
-    }
+  /** Show what came since the last drawing; the costlier it was, the longer until the next. */
+  draw() {
     const began = performance.now();
+    this.timer = null;
     this.flush();
-    const cost = performance.now() - began;
-    this.notBefore = cost > COSTLY_MS ? performance.now() + cost * 8 : 0;
     this.actions.grown();
+    this.notBefore = began + Math.max(BETWEEN_MS, 8 * (performance.now() - began));
   }
 
   flush() {
@@ -120,8 +118,8 @@ export class TurnView {
 
   /** What comes next is something else than the text so far. */
   closeText() {
-    if (this.frame) cancelAnimationFrame(this.frame);
-    this.frame = null;
+    clearTimeout(this.timer);
+    this.timer = null;
     if (this.unseen.trim()) this.flush();
     this.unseen = "";
     this.text?.end();

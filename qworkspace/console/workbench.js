@@ -28,15 +28,8 @@ export class Workbench {
 
   /** Ask for what the page begins with; throws `ApiError`. */
   async load() {
-    const found = [];
-    let answer = { next_cursor: null };
-    do {
-      answer = await api.agents(answer.next_cursor);
-      found.push(...answer.agents);
-    } while (answer.next_cursor);
-    this.problems = (await api.status()).problems;
-    this.agents = found;
-    this.activeAgent = answer.active_agent;
+    const [{ agents, active }, { problems }] = await Promise.all([api.allAgents(), api.status()]);
+    Object.assign(this, { agents, activeAgent: active, problems });
   }
 
   show() {
@@ -61,7 +54,7 @@ export class Workbench {
     this.banners = new Banners(() => this.link.retryNow());
     this.composer = new Composer({ send: (text) => this.send(text), stop: () => this.conversation.stop() });
     this.log = h("div.log", { id: "log", role: "log", "aria-live": "off", "aria-label": t("chat.log"), tabindex: "0" });
-    this.latest = iconButton("arrowDown", t("chat.latest"), () => this.conversation.toEnd(), "button.latest");
+    this.latest = iconButton("arrowDown", t("chat.latest"), () => this.conversation.scroll.toEnd(), "button.latest");
     this.conversation = new Conversation(this.log, {
       busy: (busy) => this.composer.setBusy(busy),
       link: (key, connected) => this.link.report(key, connected),
