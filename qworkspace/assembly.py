@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from datetime import timedelta
 
 from qworkspace.api.auth import BROWSER_TABLE, Auth
 from qworkspace.api.services import ApiServices
@@ -20,12 +21,17 @@ from qworkspace.config.home import HomeConfig
 from qworkspace.config.store import ConfigStore
 from qworkspace.equipment import equip
 from qworkspace.errors import QworkspaceError
+from qworkspace.workspace.history import MIGRATIONS as RELOAD_TABLES
+from qworkspace.workspace.history import ReloadHistory
 from qworkspace.workspace.manager import MultiAgentManager
+from qworkspace.workspace.reload import Reloader
 from qworkspace.workspace.shared import SharedServices
+from qworkspace.workspace.watch import Watch
+from qworkspace.workspace.watchers import AgentConfigWatcher, HomeConfigWatcher
 
 logger = logging.getLogger(__name__)
 
-HOME_TABLES = {"approvals": APPROVAL_TABLES, "browsers": (BROWSER_TABLE,)}
+HOME_TABLES = {"approvals": APPROVAL_TABLES, "browsers": (BROWSER_TABLE,), "reloads": RELOAD_TABLES}
 
 
 class Assembly:
@@ -60,7 +66,12 @@ class Assembly:
             approvals=self.approvals,
             metrics=self.metrics,
         )
-        self.manager = MultiAgentManager(shared, equip(shared))
+        registry = equip(shared)
+        self.manager = MultiAgentManager(shared, registry)
+        self.reloader = Reloader(self.manager, registry, shared, ReloadHistory(self._database))
+        self.watch = Watch(self.home_config().watch, clock=clock, threads=threads, problems=problems)
+        self.agent_files = AgentConfigWatcher(self.watch, self.manager, self.reloader, shared)
+        self.home_files = HomeConfigWatcher(self.watch, self.manager, self.reloader, shared)
         self._threads = threads
 
     async def open(self) -> None:
@@ -70,9 +81,30 @@ class Assembly:
         await self.approvals.start()
         await self.auth.start()
 
+    async def watch_files(self, on_change: Callable[[HomeConfig], None]) -> None:
+        """Follow edits from now on; `on_change` hears of each new config.json."""
+
+        def changed(home: HomeConfig) -> None:
+            self.watch.configure(home.watch)
+            on_change(home)
+
+        self.home_files.on_change = changed
+        self.watch.start()
+        await self.home_files.start()
+        self.agent_files.start()
+
+    def look_again(self) -> None:
+        """Compare all files with what is in use, as if each had been saved."""
+        self.watch.look_again()
+        for workspace in self.manager.running():
+            self.reloader.request(workspace.agent_id, "asked to reload")
+
     async def close(self) -> None:
         """End everything here, agents included. Idempotent, and right after a half-done start too."""
+        await self.agent_files.stop()
+        await self.watch.stop()
         await self.manager.stop(0.0)
+        await self.reloader.stop()
         await self.approvals.stop()
         await self.models.close()
         await self._database.close()
@@ -81,6 +113,12 @@ class Assembly:
     async def preload_models(self) -> None:
         """Import the model library in a thread if a provider needs it: the first turn need not wait for it."""
         await self.models.preload()
+
+    async def prune(self) -> None:
+        """Forget closed questions that are older than the ledger is kept."""
+        days = self.home_config().retention.ledger_days
+        if days is not None:
+            await self.approvals.forget(older_than=timedelta(days=days))
 
     def services(self, shutdown: Callable[[str], None]) -> ApiServices:
         """What the HTTP side works with."""

@@ -17,13 +17,14 @@ from qworkspace.base.clock import Clock
 from qworkspace.base.events import EventBus
 from qworkspace.base.problems import Problems
 from qworkspace.base.tasks import Tasks, Threads
-from qworkspace.config.home import LifecycleConfig, ServerConfig
+from qworkspace.config.home import HomeConfig, LifecycleConfig, ServerConfig
 from qworkspace.config.store import ConfigStore
 from qworkspace.errors import InvalidConfig, QworkspaceError, StorageError
 from qworkspace.housekeeping import ClockWatch, Timer
 
 if TYPE_CHECKING:
     from qworkspace.assembly import Assembly
+    from qworkspace.workspace.watch import WatchMode
 
 __all__ = ["Parts", "is_loopback"]
 logger = logging.getLogger(__name__)
@@ -32,6 +33,7 @@ RETRY_SECONDS = 2.0
 LOOK_SECONDS = 2.0
 IDLE_SECONDS = 60.0
 CLOCK_SECONDS = 60.0
+PRUNE_SECONDS = 3_600.0
 
 
 class Parts:
@@ -49,17 +51,16 @@ class Parts:
         self._tasks = Tasks("daemon")
         self._timer = Timer()
         self._assembly: Assembly | None = None
-        access = Access.of(
-            server.host, allowed_hosts=server.allowed_hosts, auth=server.auth, max_body=server.max_body_bytes
-        )
+        self._early: asyncio.Task[None] | None = None
+        self._host = server.host
         info = Info(version=__version__, started_at=clock.now(), home=config.home)
-        self.api = Api(info, clock=clock, threads=self.threads, access=access)
-        self.api.stream_limits = StreamLimits(keep_alive=server.keep_alive, backlog=server.event_backlog)
+        self.api = Api(info, clock=clock, threads=self.threads, access=self._access(server))
+        self._limit_streams(server)
         self.app = create_app(self.api)
 
     async def open(self) -> None:
         """Build the rest and let requests in. Waits for the disk if that refuses, and for nothing remote."""
-        self._tasks.start(self._watch_configuration(), name="configuration")
+        self._early = self._tasks.start(self._watch_configuration(), name="configuration")
         await self.threads.run(importlib.import_module, "qworkspace.assembly")  # /healthz answers meanwhile
         from qworkspace.assembly import Assembly  # imported in a thread by now: 150 ms of our own modules
 
@@ -73,8 +74,14 @@ class Parts:
         assembly = self._opened()
         self._timer.start()
         self._timer.every(IDLE_SECONDS, "idle agents", assembly.manager.unload_idle)
+        self._timer.every(PRUNE_SECONDS, "old questions", assembly.prune)
         self._timer.every(CLOCK_SECONDS, "clock", ClockWatch(self.clock, self.problems).look)
         self._tasks.start(self._start_agents(assembly), name="eager agents")
+        if self._early is not None:
+            self._early.cancel()
+        assembly.watch.on_mode = self._watch_mode
+        await assembly.watch_files(self._home_changed)
+        await self.threads.run(importlib.import_module, "qworkspace.api.routes")  # the first request need not wait
         await assembly.preload_models()
 
     def pairing_link(self, address: str) -> str:
@@ -83,11 +90,25 @@ class Parts:
 
     def reload(self) -> None:
         """Look at every configuration file anew, as if each had been saved."""
+        if self._assembly is not None:
+            self._tasks.start(self._reload(self._assembly), name="reload")
+
+    async def _reload(self, assembly: Assembly) -> None:
+        """Running agents take over what holds from the next turn on; one that is broken keeps what it has."""
         logger.info("reloading the configuration")
         self._config.forget()
-        for agent_id in self._opened().manager.states() if self._assembly is not None else ():
-            self._config.forget(agent_id)
-        self.bus.publish("config.reload_requested")
+        for workspace in assembly.manager.running():
+            self._config.forget(workspace.agent_id)
+            key = f"config:{workspace.agent_id}"
+            try:
+                config = await self.threads.run(self._config.load_agent, workspace.agent_id)
+            except QworkspaceError as error:
+                message = f"{error.message}; the last good configuration stays in use"
+                self.problems.report(key, message, agent_id=workspace.agent_id)
+            else:
+                workspace.adopt(config)
+                self.problems.clear(key)
+        self.bus.publish("config.reloaded", trigger="signal")
 
     async def drain(self, forced: asyncio.Event) -> None:
         """No new turns; the running ones get their grace, unless somebody insists."""
@@ -152,6 +173,21 @@ class Parts:
             self.problems.clear(key)
         else:
             self.problems.report(key, f"{error.message}; the last good values stay in use")
+
+    def _home_changed(self, home: HomeConfig) -> None:
+        """Another config.json: the address waits for the next start, the rest of `server` does not."""
+        self.api.access = self._access(home.server)
+        self._limit_streams(home.server)
+
+    def _watch_mode(self, mode: WatchMode) -> None:
+        self.api.watch_mode = mode.value
+
+    def _access(self, server: ServerConfig) -> Access:
+        auth = server.auth if is_loopback(self._host) else "token"
+        return Access.of(self._host, allowed_hosts=server.allowed_hosts, auth=auth, max_body=server.max_body_bytes)
+
+    def _limit_streams(self, server: ServerConfig) -> None:
+        self.api.stream_limits = StreamLimits(keep_alive=server.keep_alive, backlog=server.event_backlog)
 
     def _grace(self) -> float:
         home = self._config.last_good_home()

@@ -104,7 +104,7 @@ class Debounce:
     """Calls `action` once `seconds` after the last `poke`, one call at a time."""
 
     def __init__(self, seconds: float, action: Callable[[], Awaitable[None]], *, clock: Clock, tasks: Tasks) -> None:
-        self._seconds = seconds
+        self.seconds = seconds
         self._action = action
         self._clock = clock
         self._tasks = tasks
@@ -120,7 +120,7 @@ class Debounce:
     async def _run(self) -> None:
         while True:
             seen = self._pokes
-            await self._clock.sleep(self._seconds)
+            await self._clock.sleep(self.seconds)
             if seen != self._pokes:
                 continue
             await self._action()

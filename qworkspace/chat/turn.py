@@ -15,6 +15,7 @@ from qworkspace.base.clock import Clock
 from qworkspace.base.events import EventBus
 from qworkspace.base.problems import Problems
 from qworkspace.base.scope import Scope, acting_as
+from qworkspace.base.waiting import ends_within
 from qworkspace.chat.closing import Closer, Ending, error_facts
 from qworkspace.chat.compactor import Compactor
 from qworkspace.chat.live import LiveTurn, StopReason
@@ -29,17 +30,20 @@ from qworkspace.plugins.extensions import (
     ContextNote,
     Extensions,
     HookPoint,
+    LoopHook,
     Mode,
     Phase,
     SlashCommand,
     TurnContext,
     TurnControls,
 )
-from qworkspace.sessions.models import Message, TextPart, TurnRequest, TurnState
+from qworkspace.sessions.models import FilePart, Message, TextPart, TurnRequest, TurnState
 from qworkspace.sessions.store import SessionStore
 
 logger = logging.getLogger(__name__)
 
+PICTURE_BYTES = 10_000_000
+LAST_HOOKS_SECONDS = 1.0
 _COMMAND = re.compile(r"/([a-z][a-z0-9_-]*)(?:\s+(.*))?\Z", re.DOTALL)
 
 
@@ -82,12 +86,12 @@ class TurnMachine:
             except Exception as error:
                 if not isinstance(error, QworkspaceError):
                     logger.exception("turn %s failed", live.id)
+                context.error = error
                 ending = _failed(live, context, error)
-                await self._after_error(context, error)
             await self._close(live, context, ending)
 
     async def _close(self, live: LiveTurn, context: TurnContext, ending: Ending) -> None:
-        """Store the ending and run FINALLY; a stop that comes now is too late and changes nothing."""
+        """Run the last hooks and store the ending; a stop that comes now is too late and changes nothing."""
         closing = asyncio.ensure_future(self._finally(live, context, ending))
         while not closing.done():
             try:
@@ -99,18 +103,25 @@ class TurnMachine:
 
     async def _finally(self, live: LiveTurn, context: TurnContext, ending: Ending) -> None:
         try:
-            await self._run_hooks(context, Phase.FINALLY)
-            if live.asked and ending.state is not TurnState.INTERRUPTED:
+            await self._last_hooks(context)
+            if (live.asked or live.resumed) and ending.state is not TurnState.INTERRUPTED:
                 await self._parts.tools.approvals.withdraw(live.id)
+        except QworkspaceError as error:
+            logger.error("turn %s: its questions stay open: %s", live.id, error.message)
         finally:
             await self._closer.close(live, ending)
 
-    async def _after_error(self, context: TurnContext, error: Exception) -> None:
-        context.error = error
-        try:
-            await self._run_hooks(context, Phase.ON_ERROR)
-        except Exception:
-            logger.exception("an ON_ERROR hook failed")
+    async def _last_hooks(self, context: TurnContext) -> None:
+        """ON_ERROR and FINALLY, within a time that whoever waits for the end can bear."""
+        phases = [Phase.ON_ERROR, Phase.FINALLY] if context.error is not None else [Phase.FINALLY]
+        for phase in filter(context.extensions.hooks_at, phases):
+            hooks = asyncio.ensure_future(self._run_hooks(context, phase))
+            if not await ends_within(hooks, LAST_HOOKS_SECONDS, self._parts.clock):
+                logger.error("hooks at %s took more than %g s and were ended", phase, LAST_HOOKS_SECONDS)
+                hooks.cancel()
+                await asyncio.wait({hooks})
+            elif not hooks.cancelled() and hooks.exception() is not None:
+                logger.error("an essential hook failed at %s: %s", phase, hooks.exception())
 
     async def _turn(self, live: LiveTurn, context: TurnContext) -> Ending:
         parts = self._parts
@@ -124,7 +135,8 @@ class TurnMachine:
         await self._dispatch(context)
         if context.answer is None:
             reply = await self._answer(live, context, chain)
-            in_context = True
+            context.reply, in_context = reply.text, True
+            await self._run_hooks(context, LoopHook.ON_REPLY)
         else:
             live.say(context.answer)
             reply, in_context = _text_reply(context.answer), not _is_command(context)
@@ -145,10 +157,12 @@ class TurnMachine:
 
     async def _answer(self, live: LiveTurn, context: TurnContext, chain: list[ModelRef]) -> Message:
         parts = self._parts
+        context.notes += client_notes(live.request)
         await self._run_hooks(context, Phase.PRE_AGENT_BUILD)
         mode = await self._mode(live)
         context.history = await parts.compactor.history(live.session_id, before_turn=live.id)
         context.system = await parts.prompts.system(context, mode)
+        await self._run_hooks(context, LoopHook.ON_SYSTEM_PROMPT)
         toolbox = Toolbox(parts.tools, context, live, mode)
         models = [await parts.models.get(ref) for ref in chain]
         await self._run_hooks(context, Phase.POST_AGENT_BUILD)
@@ -167,11 +181,21 @@ class TurnMachine:
                 policy=parts.policy,
                 clock=parts.clock,
                 run_hooks=lambda point: self._run_hooks(context, point),
+                read_file=self._picture,
             ),
             context,
             live,
         )
         return await loop.run(await self._own_messages(live, context))
+
+    async def _picture(self, part: FilePart) -> bytes | None:
+        """The bytes of an attached file; None for one that is gone, closed to tools or too large for a model."""
+        try:
+            content = await self._parts.tools.files.read(part.path, limit=PICTURE_BYTES)
+        except QworkspaceError as error:
+            logger.info("the attached file %r is not shown to the model: %s", part.path, error.message)
+            return None
+        return content.data if content.size <= PICTURE_BYTES else None
 
     async def _own_messages(self, live: LiveTurn, context: TurnContext) -> list[Message]:
         """The turn's messages so far: the user's, and after a resume the steps that were complete."""
@@ -278,6 +302,13 @@ def _failed(live: LiveTurn, context: TurnContext, error: Exception) -> Ending:
     said = live.step_text
     partial = _text_reply(said) if said.strip() else None
     return Ending(TurnState.FAILED, text=live.text, usage=context.usage, partial=partial, error=error_facts(error))
+
+
+def client_notes(request: TurnRequest) -> list[ContextNote]:
+    """What a client of the OpenAI interface sent as system messages, as notes with that origin."""
+    texts = request.metadata.get("client_instructions") or []
+    origin = {"source": request.source}
+    return [ContextNote("instructions", "instructions of the client", text, origin) for text in texts]
 
 
 def _note_facts(note: ContextNote) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from qworkspace.config.aliases import translate
-from qworkspace.config.hiding import fingerprint_secrets
+from qworkspace.config.hiding import sections_of
 from qworkspace.config.memory import MemoryConfig
 from qworkspace.config.runner import RunnerConfig
 from qworkspace.config.values import (
@@ -247,5 +247,4 @@ class AgentConfig(Section):
 
     def sections(self) -> dict[str, Any]:
         """Each top-level section as a JSON value, for telling which of them changed; secrets are fingerprints."""
-        names = [*type(self).model_fields, *(self.model_extra or {})]
-        return {name: fingerprint_secrets(getattr(self, name), name) for name in names}
+        return sections_of(self)

@@ -62,3 +62,9 @@ def fingerprint_secrets(value: Any, key: str = "") -> Any:
 
 def _fingerprint(text: str) -> str:
     return "secret:" + hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+
+
+def sections_of(config: BaseModel) -> dict[str, Any]:
+    """Each top-level section as a JSON value, for telling which of them changed; secrets are fingerprints."""
+    names = [*type(config).model_fields, *(config.model_extra or {})]
+    return {name: fingerprint_secrets(getattr(config, name), name) for name in names}

@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
 
+from qworkspace.config.hiding import sections_of
 from qworkspace.config.runner import RunnerConfig
 from qworkspace.config.values import AgentName, EmbeddingConfig, ModelRef, Seconds, Section, ZoneName, is_loopback
 
@@ -258,3 +259,7 @@ class HomeConfig(Section):
     lifecycle: LifecycleConfig = Field(default_factory=LifecycleConfig, description="When agents come and go")
     watch: WatchConfig = Field(default_factory=WatchConfig, description="How edits are noticed")
     plugins: dict[str, PluginConfig] = Field(default_factory=dict, description="Plugins by id")
+
+    def sections(self) -> dict[str, Any]:
+        """Each top-level section as a JSON value, for telling which of them changed; secrets are fingerprints."""
+        return sections_of(self)

@@ -147,7 +147,8 @@ class Reloader:
         except QworkspaceError as error:
             return await self._refused(agent_id, old, trigger, error)
         self._shared.problems.clear(f"config:{agent_id}")
-        if old is None:
+        if old is None or (old.config is config and not wish.rebuild):
+            self._shared.problems.clear(f"reload:{agent_id}")
             return None
         with old.hold():
             return await self._replace(old, config, trigger, wish.rebuild)
@@ -186,22 +187,29 @@ class Reloader:
         try:
             await new.start(old.services.running(change.moved))
         except Exception as error:
-            return await self._tell_failure(self._record(old, trigger, Outcome.FAILED, change, _facts(error)))
+            return await self._unbuilt(old, trigger, Outcome.FAILED, change, error)
         built = clock.monotonic()
         try:
             self._manager.swap(old, new, change.moved)
         except Exception as error:
             await new.stop(keep=change.moved)
-            return await self._tell_failure(self._record(old, trigger, Outcome.ROLLED_BACK, change, _facts(error)))
+            return await self._unbuilt(old, trigger, Outcome.ROLLED_BACK, change, error)
         swapped = clock.monotonic()
         timings = Timings(build_ms=_ms(built - began), swap_ms=_ms(swapped - built))
         self._publish("swapped", new, generation=new.generation, swap_ms=timings.swap_ms)
         done = self._record(new, trigger, Outcome.APPLIED, change, timings=timings)
+        self._shared.problems.clear(f"reload:{new.agent_id}")
         storing = self._tasks.start(self._store(done), name=f"store {new.agent_id}.{new.generation}")
         retired = Retired(old, swapped)
         self._retired[old.agent_id].append(retired)
         self._tasks.start(self._retire(retired, storing), name=f"retire {old.agent_id}.{old.generation}")
         return await storing
+
+    async def _unbuilt(self, old: Workspace, trigger: str, outcome: Outcome, change: Plan, error: Exception) -> Reload:
+        """The next instance did not come to act: shown until a reload succeeds."""
+        told = f"agent {old.agent_id!r} goes on as before the edit: its new instance {outcome.value.replace('_', ' ')}"
+        self._shared.problems.report(f"reload:{old.agent_id}", f"{told}: {describe(error)}", agent_id=old.agent_id)
+        return await self._tell_failure(self._record(old, trigger, outcome, change, _facts(error)))
 
     async def _retire(self, retired: Retired, storing: asyncio.Task[Reload]) -> None:
         """Let the replaced instance finish its turns, for a day at most, and end it."""
@@ -236,8 +244,6 @@ class Reloader:
         )
 
     async def _tell_failure(self, reload: Reload) -> Reload:
-        message = (reload.error or {}).get("message", "")
-        logger.error("reload of agent %s %s: %s", reload.agent_id, reload.outcome, message)
         stored = await self._store(reload)
         self._shared.bus.publish(
             "reload.failed", agent_id=reload.agent_id, outcome=reload.outcome.value, error=reload.error

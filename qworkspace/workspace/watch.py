@@ -60,6 +60,7 @@ class Watch:
 
     def __init__(self, settings: WatchConfig, *, clock: Clock, threads: Threads, problems: Problems) -> None:
         self.mode = WatchMode.OFF
+        self.on_mode: Callable[[WatchMode], None] = lambda mode: None
         self._settings = settings
         self._clock = clock
         self._threads = threads
@@ -70,6 +71,15 @@ class Watch:
         self._watching: Eyes | None = None
         self._eyes: set[Eyes] = set()
         self._watched: dict[str, int] = {}
+
+    def configure(self, settings: WatchConfig) -> None:
+        """Go on with other settings."""
+        if settings != self._settings:
+            self._settings = settings
+            for place in self._places.values():
+                place.debounce.seconds = self._quiet()
+            self._watched = {}
+            self._changed.set()
 
     def start(self) -> None:
         """Begin to watch, in the background."""
@@ -82,12 +92,11 @@ class Watch:
         for eyes in list(self._eyes):
             await self._close(eyes)
         self._watching = None
-        self.mode = WatchMode.OFF
+        self._become(WatchMode.OFF)
 
     async def follow(self, key: str, root: Path, shape: Shape, found: Found) -> None:
         """Tell `found` about edits below `root` from now on; what is there now is no edit."""
-        quiet = max(0.0, self._settings.debounce - STEP)
-        debounce = Debounce(quiet, lambda: self._look(key), clock=self._clock, tasks=self._tasks)
+        debounce = Debounce(self._quiet(), lambda: self._look(key), clock=self._clock, tasks=self._tasks)
         place = Place(root, shape, found, debounce)
         place.seen = await self._threads.run(look, root, shape, Snapshot())
         self._places[key] = place
@@ -102,6 +111,10 @@ class Watch:
         """Compare everything with what was seen last, as if each file had been touched."""
         for place in self._places.values():
             place.debounce.poke()
+
+    def _quiet(self) -> float:
+        """Seconds that are left of the quiet time once the system has told of an edit."""
+        return max(0.0, self._settings.debounce - STEP)
 
     async def _look(self, key: str) -> None:
         place = self._places.get(key)
@@ -136,14 +149,18 @@ class Watch:
         if reason is None:
             reason = await self._replace(wanted)
         if reason is None:
-            self.mode = WatchMode.EVENTS
+            self._become(WatchMode.EVENTS)
             self._problems.clear(PROBLEM)
             return True
-        self.mode = WatchMode.POLL
+        self._become(WatchMode.POLL)
         if self._settings.mode != "poll":
             told = f"edits are noticed by polling every {self._settings.poll_interval:g} s: {reason}"
             self._problems.report(PROBLEM, told, severity="warning")
         return False
+
+    def _become(self, mode: WatchMode) -> None:
+        self.mode = mode
+        self.on_mode(mode)
 
     def _why_not(self, paths: list[str]) -> str | None:
         if self._settings.mode == "poll":
@@ -181,8 +198,9 @@ class Watch:
     async def _poll(self) -> None:
         """Look at everything from time to time; events are tried again after a minute."""
         until = self._clock.monotonic() + RETRY
-        while self._clock.monotonic() < until or self._settings.mode == "poll":
-            await self._clock.sleep(self._settings.poll_interval)
+        settings = self._settings
+        while settings is self._settings and (settings.mode == "poll" or self._clock.monotonic() < until):
+            await self._clock.sleep(settings.poll_interval)
             for key in list(self._places):
                 await self._look(key)
 
