@@ -20,7 +20,7 @@ from typing import TextIO
 from qworkspace import __version__
 from qworkspace.base.clock import Clock, SystemClock
 from qworkspace.base.lock import Holder, HomeLock
-from qworkspace.config.home import ServerConfig
+from qworkspace.config.home import HomeConfig, ServerConfig
 from qworkspace.config.store import ConfigStore
 from qworkspace.errors import InvalidConfig, QworkspaceError
 from qworkspace.logs import Logs
@@ -146,7 +146,7 @@ class Daemon:
     async def _open(self, parts: Parts, address: str) -> None:
         if not self._config.home_file.exists():
             await parts.threads.run(self._config.init_home)
-        self._logs.to_file(self.options.home / ".daemon" / "log" / "qworkspace.log")
+        self._log_to_file()
         await parts.open()
         link = parts.pairing_link(address)
         self._say(f"qworkspace {__version__} serves {self.options.home}")
@@ -156,6 +156,14 @@ class Daemon:
         gc.collect()
         gc.freeze()  # what is there now stays: later collections need not look at it
         await parts.after_start()
+
+    def _log_to_file(self) -> None:
+        retention = (self._config.last_good_home() or HomeConfig()).retention
+        log = self.options.home / ".daemon" / "log" / "qworkspace.log"
+        try:
+            self._logs.to_file(log, size=retention.log_bytes, kept=retention.log_files)
+        except OSError as error:
+            logger.error("the log is kept on the terminal only: %s cannot be written (%s)", log, error.strerror)
 
     def _say(self, line: str) -> None:
         """To the person at the terminal, beside the log: the link opens the console and is in no log."""

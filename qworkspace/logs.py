@@ -89,8 +89,8 @@ def _add_scope(record: logging.LogRecord) -> bool:
 class _LogFile(RotatingFileHandler):
     """The rotating file. A full disk costs lines of the log, never the daemon: it is said once on the terminal."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, maxBytes=FILE_BYTES, backupCount=FILES_KEPT, encoding="utf-8", errors="replace")
+    def __init__(self, path: Path, size: int, kept: int) -> None:
+        super().__init__(path, maxBytes=size, backupCount=kept, encoding="utf-8", errors="replace")
         self._failures = 0
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -126,10 +126,10 @@ class Logs:
             handler = logging.StreamHandler(terminal)
             self._add(handler, _Lines(self._mask, as_json=as_json, colour=not as_json and terminal.isatty()))
 
-    def to_file(self, path: Path) -> None:
-        """Log to `path` too, as JSON lines, rotated."""
+    def to_file(self, path: Path, *, size: int = FILE_BYTES, kept: int = FILES_KEPT) -> None:
+        """Log to `path` too, as JSON lines; at `size` bytes a new file begins, of the old ones `kept` stay."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._add(_LogFile(path), _Lines(self._mask, as_json=True))
+        self._add(_LogFile(path, size, kept), _Lines(self._mask, as_json=True))
 
     def close(self) -> None:
         """Take the handlers away again and restore the levels. Idempotent."""

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from tests.service.conftest import MakeDaemon
-from tests.support.daemon import DaemonProcess, write_home
+from tests.support.daemon import DaemonProcess, write_home, write_json
 from tests.support.model_process import ModelProcess
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals are POSIX")
@@ -101,11 +101,19 @@ def test_children_of_tools_end_with_it(thinking: DaemonProcess) -> None:
     assert [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE] == []
 
 
-def test_sighup_changes_nothing_that_runs(thinking: DaemonProcess) -> None:
-    begin(thinking, "[[slow:0.05]] " + "word " * 30)
+def test_sighup_reads_the_configuration_anew_and_ends_nothing(thinking: DaemonProcess) -> None:
+    begin(thinking, "[[slow:0.1]] " + "word " * 30)
+    thinking.chat("start", session="s2")
+    file = thinking.home / "workspaces" / "default" / "agent.json"
+    write_json(file, {"id": "default", "model": {"provider": "offline", "name": "offline"}})
     thinking.send(signal.SIGHUP)
+    end = time.monotonic() + 10
+    while thinking.chat("who answers?", session="s2")["text"].startswith("echo:") and time.monotonic() < end:
+        time.sleep(0.1)
+    assert "offline" in thinking.chat("and now?", session="s2")["text"]
     assert thinking.chat("after it")["status"] == "completed"
-    assert thinking.terminate() == 0
+    states = [turn["state"] for turn in thinking.get("/api/agents/default/sessions/s1/turns")["turns"]]
+    assert states == ["completed", "completed"]
 
 
 def test_restart_keeps_process_and_address(daemon: DaemonProcess) -> None:

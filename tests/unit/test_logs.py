@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from qworkspace import logs as logs_module
 from qworkspace.base.scope import Scope, acting_as
 from qworkspace.logs import Logs, Masking, as_text
 
@@ -88,15 +87,14 @@ def test_libraries_keep_quiet_until_something_is_wrong(logs: Logs) -> None:
     assert [line.split(maxsplit=1)[1] for line in terminal.getvalue().splitlines()] == ["WARNING odd", "INFO    ours"]
 
 
-def test_the_file_rotates(logs: Logs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs_module, "FILE_BYTES", 500)
+def test_the_file_rotates(logs: Logs, tmp_path: Path) -> None:
     logs.open(terminal=None)
-    logs.to_file(tmp_path / "qworkspace.log")
+    logs.to_file(tmp_path / "qworkspace.log", size=500, kept=3)
     for number in range(40):
         logger.info("line %d", number)
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names[:2] == ["qworkspace.log", "qworkspace.log.1"]
-    assert len(names) == 1 + logs_module.FILES_KEPT
+    assert len(names) == 1 + 3
     assert "line 39" in (tmp_path / "qworkspace.log").read_text(encoding="utf-8")
 
 
