@@ -12,6 +12,7 @@ import asyncio.runners
 import gc
 import ipaddress
 import os
+import signal
 import socket
 import sys
 import threading
@@ -26,7 +27,10 @@ import psutil
 import pytest
 
 BLOCKED_SECONDS = 0.05
+SAMPLE_STEPS = 60_000
+SAMPLE_SECONDS = 0.003  # that many steps take so long on a machine that has nothing else to do
 GRACE_SECONDS = 2.0
+HANGING_SECONDS = 60.0
 _IGNORED_FILES = ("/dev/urandom", "/dev/null", "/proc/", "/sys/", "anon_inode:[pidfd]", "/memfd:")
 _SECRETS = ("_API_KEY", "_TOKEN", "QWORKSPACE_", "OPENAI_", "ANTHROPIC_", "GOOGLE_", "GEMINI_", "OLLAMA_")
 
@@ -155,6 +159,9 @@ class Guards:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+        if hasattr(signal, "setitimer") and signal.getitimer(signal.ITIMER_REAL)[0] == 0:
+            # After a timeout of the call nothing else would end a fixture that hangs: pytest-timeout's handler does.
+            signal.setitimer(signal.ITIMER_REAL, HANGING_SECONDS if _has_alarm() else 0)
         result = yield
         before = self._before or Leftovers.now()
         last = nextitem is None or nextitem.nodeid.partition("::")[0] != self._where
@@ -163,6 +170,10 @@ class Guards:
             self._before = None
             pytest.fail("left behind or not allowed:\n  " + "\n  ".join(dict.fromkeys(found)), pytrace=False)
         return result
+
+
+def _has_alarm() -> bool:
+    return callable(signal.getsignal(signal.SIGALRM))
 
 
 def _shares_fixtures(item: pytest.Item) -> bool:
@@ -189,18 +200,20 @@ class _watched_loop:
 
     def __init__(self, complaints: list[str]) -> None:
         self._complaints = complaints
+        self._collecting = _Collecting()
         self._run = asyncio.events.Handle._run
         self._sleep = time.sleep
 
     def __enter__(self) -> None:
-        run, sleep, complaints = self._run, self._sleep, self._complaints
+        run, sleep, complaints, collecting = self._run, self._sleep, self._complaints, self._collecting
+        gc.callbacks.append(collecting)
 
         def timed(handle: Any) -> None:
-            modules, began = len(sys.modules), time.thread_time()
+            modules, collected, began = len(sys.modules), collecting.seconds, time.thread_time()
             run(handle)
-            used = time.thread_time() - began
+            used = time.thread_time() - began - (collecting.seconds - collected)
             # An import is paid once per process and would be blamed on whichever test comes first.
-            if used > BLOCKED_SECONDS and len(sys.modules) == modules:
+            if used > BLOCKED_SECONDS and len(sys.modules) == modules and used > BLOCKED_SECONDS * _slowness():
                 complaints.append(f"the event loop was blocked for {used * 1000:.0f} ms of CPU by {handle!r}")
 
         def refused(seconds: float) -> None:
@@ -211,12 +224,38 @@ class _watched_loop:
         self._replace(timed, refused)
 
     def __exit__(self, *_: object) -> None:
+        gc.callbacks.remove(self._collecting)
         self._replace(self._run, self._sleep)
 
     @staticmethod
     def _replace(run: Any, sleep: Any) -> None:
         asyncio.events.Handle._run = run  # type: ignore[method-assign]
         time.sleep = sleep
+
+
+class _Collecting:
+    """CPU seconds of the garbage collector, which comes when it likes and is nobody's callback."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._began = 0.0
+
+    def __call__(self, phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            self._began = time.thread_time()
+        else:
+            self.seconds += time.thread_time() - self._began
+
+
+def _slowness() -> float:
+    """How much longer computing takes at the moment than on an idle machine: a busy neighbour on the same core."""
+    longest = 0.0
+    for _ in range(3):
+        began, total = time.thread_time(), 0
+        for step in range(SAMPLE_STEPS):
+            total += step * step
+        longest = max(longest, time.thread_time() - began)
+    return max(1.0, longest / SAMPLE_SECONDS)
 
 
 def _loopback_only(connect: Callable[..., Any], complaints: list[str]) -> Callable[..., Any]:
