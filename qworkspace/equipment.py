@@ -40,7 +40,7 @@ def equip(shared: SharedServices) -> WorkspaceRegistry:
 
 def install_tools(workspace: Workspace) -> None:
     """The built-in tools."""
-    for tool in builtin_tools(lambda: _timezone(workspace.shared)):
+    for tool in builtin_tools(lambda: _timezone(workspace.shared), workspace.shared.config.environ):
         workspace.extensions.tools.add(tool.name, tool, owner=OWNER)
 
 

@@ -44,6 +44,7 @@ class ConfigDocuments:
     def __init__(self, home: Path, *, environ: Mapping[str, str]) -> None:
         self.home = home.expanduser().absolute()
         self.home_file = self.home / "config.json"
+        self.environ = environ
         self._secrets = Secrets(self.home / "secrets.json", environ=environ)
         self._files = FileVersions()
         self._lock = threading.RLock()

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 from qworkspace.base.clock import Clock, SimulatedClock
 from qworkspace.base.scope import Scope
-from qworkspace.chat.tools.builtin import BUILTIN_TOOLS
+from qworkspace.chat.tools.builtin import builtin_tools
 from qworkspace.chat.tools.fence import Fence
 from qworkspace.chat.tools.output import OutputFiles
 from qworkspace.config.models import AgentConfig
 from qworkspace.plugins.extensions import Tool, ToolContext, ToolOutput
 
-TOOLS: dict[str, Tool] = {tool.name: tool for tool in BUILTIN_TOOLS}
+TOOLS: dict[str, Tool] = {tool.name: tool for tool in builtin_tools(environ=os.environ)}
 
 
 def make_workspace(home: Path, name: str = "me") -> Path:

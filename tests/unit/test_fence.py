@@ -7,35 +7,17 @@ import itertools
 import os
 import sys
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from qworkspace.chat.tools.fence import Fence
-from qworkspace.chat.tools.places import Place, Protected, folded, place_of
+from qworkspace.chat.tools.places import Place, Protected
 from qworkspace.errors import Conflict, Denied, InvalidInput, InvalidPath, NotFound, QworkspaceError, StorageError
+from tests.support.fenced import CLOSED, CONTROL, make_home, protected_state, text_of
 
 posix_only = pytest.mark.skipif(sys.platform == "win32", reason="links and modes of POSIX")
-CONTROL = ["agent.json", "jobs.json", "drivers/web.json", "plugins/p/plugin.json", "skills/s/SKILL.md"]
-CLOSED = [".state/sessions.db", ".state/index/chunks.db"]
-SECRET = "TOP SECRET"
-
-
-def make_home(home: Path) -> Path:
-    """A home with two workspaces; whatever is protected holds the secret or says that it is the original."""
-    me, other = home / "workspaces" / "me", home / "workspaces" / "other"
-    for name in [*CONTROL, *CLOSED, "AGENTS.md", "interests.yaml", "files/a.txt", "memory/2026-01-01.md"]:
-        path = me / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(SECRET if name in CLOSED else "original")
-    for path in (home / "secrets.json", home / "config.json", home / ".daemon" / "home.db", other / "MEMORY.md"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(SECRET)
-    return me
 
 
 @pytest.fixture
@@ -46,35 +28,6 @@ def workspace(tmp_path: Path) -> Path:
 @pytest.fixture
 def fence(workspace: Path) -> Fence:
     return Fence(workspace, workspace.parent.parent)
-
-
-def protected_state(workspace: Path) -> dict[str, str]:
-    home = workspace.parent.parent
-    ours = [workspace / name for name in (*CONTROL, *CLOSED)]
-    theirs = [
-        home / "secrets.json",
-        home / "config.json",
-        home / ".daemon/home.db",
-        home / "workspaces/other/MEMORY.md",
-    ]
-    return {str(path): path.read_text() for path in (*ours, *theirs)}
-
-
-def everything_else(workspace: Path) -> list[tuple[str, int, int]]:
-    """Every file of the home but the workspace's open places, by what tells it from a changed one."""
-    found = []
-    for directory, directories, names in os.walk(workspace.parent.parent):
-        if directory == str(workspace):
-            directories[:] = [name for name in directories if name not in ("files", "memory", "digest")]
-        for name in (*names, *directories):
-            status = os.lstat(f"{directory}/{name}")
-            if name not in ("MEMORY.md", "AGENTS.md") or directory != str(workspace):
-                found.append((f"{directory}/{name}", status.st_ino, status.st_size))
-    return sorted(found)
-
-
-async def text_of(fence: Fence, name: str) -> str:
-    return (await fence.read(name, limit=10_000)).data.decode()
 
 
 async def test_open_places_are_read_and_written(fence: Fence, workspace: Path):
@@ -336,80 +289,3 @@ def test_other_agents_outside_of_the_home_are_closed_too(tmp_path: Path):
     (tmp_path / "w" / "files" / "nested").mkdir(parents=True)
     fence = Fence(tmp_path / "w", tmp_path / "home", others=lambda: [tmp_path / "w" / "files" / "nested"])
     assert fence.judge("files/nested/agent.json", "read").hard
-
-
-NAMED = ". .. ... files FILES memory .state .State agent.json Agent.JSON jobs.json skills drivers plugins secrets.json"
-LINKED = ".daemon workspaces other me MEMORY.md sessions.db a.txt link-state link-home link-skills link-out link-agent"
-ODD = [
-    "",
-    "\x00",
-    "a\\b",
-    "~",
-    "%2e%2e",
-    "．．",
-    "\u202e",
-    "ſkills",
-    "nul",
-    "a ",
-    "\ud800",
-    "😀",
-    "/",
-    "//",
-    "C:",
-    "new",
-]
-TRICKY = st.sampled_from([*NAMED.split(), *LINKED.split(), "hard-secret", "hard-agent", *ODD])
-NAMES = st.lists(TRICKY | st.text(max_size=4), min_size=1, max_size=6).map("/".join) | st.builds(
-    lambda parts: "/" + "/".join(parts), st.lists(TRICKY, max_size=5)
-)
-
-
-@pytest.fixture(scope="module")
-def trap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A workspace full of links to where no tool may go."""
-    workspace = make_home(tmp_path_factory.mktemp("trap") / "home")
-    for name, target in {
-        "state": "../.state",
-        "home": "../../..",
-        "skills": "../skills",
-        "out": "/",
-        "agent": "../agent.json",
-    }.items():
-        (workspace / "files" / f"link-{name}").symlink_to(target)
-    os.link(workspace.parent.parent / "secrets.json", workspace / "files" / "hard-secret")
-    os.link(workspace / "agent.json", workspace / "files" / "hard-agent")
-    yield workspace
-
-
-@posix_only
-@settings(max_examples=200, deadline=None)
-@given(name=NAMES, prefix=st.sampled_from(["", "files/", "files/link-home/", "memory/", "./files/link-state/"]))
-def test_no_name_reads_a_secret_or_changes_what_is_protected(trap: Path, name: str, prefix: str):
-    fence = Fence(trap, trap.parent.parent)
-    before = everything_else(trap)
-
-    async def attack() -> None:
-        for attempt in (prefix + name, str(trap / "files") + "/" + name):
-            try:
-                assert SECRET not in await text_of(fence, attempt)
-            except QworkspaceError:
-                pass
-            try:
-                await fence.write(attempt, b"attack")
-            except QworkspaceError:
-                continue
-
-    asyncio.run(attack())
-    assert everything_else(trap) == before
-
-
-@given(st.text(max_size=20))
-def test_the_folded_form_of_a_name_is_stable(name: str):
-    assert folded(folded(name)) == folded(name)
-    assert folded(name.upper()) == folded(name) or not name.isascii()
-
-
-@given(st.lists(st.text(min_size=1, max_size=6), max_size=4))
-def test_only_named_places_are_open(parts: list[str]):
-    if place_of(parts) is Place.OPEN:
-        assert parts[0] in ("files", "memory", "digest") or len(parts) == 1

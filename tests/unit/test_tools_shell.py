@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import time
 from pathlib import Path
@@ -11,7 +12,9 @@ import psutil
 import pytest
 from pydantic import ValidationError
 
+from qworkspace.chat.tools.builtin import builtin_tools
 from qworkspace.chat.tools.output import shorten
+from qworkspace.config.models import AgentConfig
 from qworkspace.plugins.extensions import ToolContext
 from tests.support.tools import call, make_workspace, tool_context
 
@@ -47,11 +50,17 @@ async def test_a_failure_says_its_exit_code(context: ToolContext):
     assert "[killed by signal 9]" in (await call(context, "run_shell", command="kill -9 $$")).text
 
 
-async def test_the_command_knows_no_secrets(context: ToolContext, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
-    monkeypatch.setenv("QWORKSPACE_TOKEN", "token-secret")
-    text = (await call(context, "run_shell", command="env; cat")).text
+async def test_the_command_knows_no_secrets(context: ToolContext):
+    environ = {**os.environ, "OPENAI_API_KEY": "sk-secret", "QWORKSPACE_TOKEN": "token-secret"}
+    tool = next(tool for tool in builtin_tools(environ=environ) if tool.name == "run_shell")
+    text = (await tool.run(context, tool.args(command="env; cat"))).text
     assert "secret" not in text and "PATH=" in text and "HOME=" in text
+
+
+async def test_the_limit_for_all_tools_holds_for_commands(tmp_path: Path):
+    config = AgentConfig.model_validate({"running": {"tool_timeout": 0.3}})
+    context = tool_context(make_workspace(tmp_path / "other"), config)
+    assert "[ended after 0.3 s]" in (await call(context, "run_shell", command="sleep 60")).text
 
 
 async def test_colours_and_redrawn_lines_are_plain_text(context: ToolContext):
@@ -61,7 +70,7 @@ async def test_colours_and_redrawn_lines_are_plain_text(context: ToolContext):
 
 async def test_a_command_over_its_time_is_ended(context: ToolContext):
     output = await call(context, "run_shell", command="echo begun; sleep 60", timeout=0.3)
-    assert output.outcome == "error" and output.text.startswith("begun\n[ended after 0.3 s")
+    assert output.outcome == "error" and output.text.startswith("begun\n[ended after 0.3 s]")
 
 
 async def test_a_stopped_turn_leaves_no_process(context: ToolContext):

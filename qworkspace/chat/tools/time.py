@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated
-from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from qworkspace.base.zones import user_zone, zone_name
 from qworkspace.chat.tools.output import answers
 from qworkspace.errors import InvalidInput
 from qworkspace.plugins.extensions import Tool, ToolContext, ToolOutput
@@ -42,16 +42,12 @@ def current_time(zone: Zone) -> Tool:
     )
 
 
-def told(now: datetime, zone: str | None) -> str:
-    """`now` in that zone: ISO 8601 with offset, weekday, zone, and the same moment in UTC."""
-    local = now.astimezone(_zone(zone)) if zone else now.astimezone()
-    name = zone or local.tzname() or "system zone"
-    utc = now.strftime("%Y-%m-%d %H:%M:%S")
-    return f"{local.isoformat(timespec='seconds')} ({local:%A}, week {local:%V}, {name}); UTC {utc}"
-
-
-def _zone(name: str) -> ZoneInfo:
+def told(now: datetime, name: str | None) -> str:
+    """`now` in that zone (None: the system's): ISO 8601 with offset, weekday, zone, and the same moment in UTC."""
     try:
-        return ZoneInfo(name)
+        zone = user_zone(name)
     except (KeyError, ValueError, OSError):  # not found; not a name; a directory
         raise InvalidInput(f"no time zone {name!r}; use an IANA name such as 'Europe/Berlin' or 'UTC'") from None
+    local = now.astimezone(zone)
+    utc = f"{now.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+    return f"{local.isoformat(timespec='seconds')} ({local:%A}, week {local:%V}, {zone_name(zone)}); UTC {utc}"
