@@ -17,7 +17,13 @@ export class ApiError extends Error {
 
 /** Send a request; `ApiError` for every answer but a good one. Streams are handed over unread. */
 export async function request(method, path, { body, headers = {}, signal } = {}) {
-  const options = { method, headers: { accept: "application/json", ...headers }, signal, credentials: "same-origin", cache: "no-store" };
+  const options = {
+    method,
+    headers: { accept: "application/json", ...headers },
+    signal,
+    credentials: "same-origin",
+    cache: "no-store",
+  };
   if (body !== undefined) {
     options.headers["content-type"] = "application/json";
     options.body = JSON.stringify(body);
@@ -151,7 +157,10 @@ export class SessionApi {
 
 async function stream(method, path, { lastId, headers = {}, ...options }) {
   const extra = lastId ? { "last-event-id": lastId } : {};
-  const response = await request(method, path, { ...options, headers: { ...headers, ...extra, accept: "text/event-stream" } });
+  const response = await request(method, path, {
+    ...options,
+    headers: { ...headers, ...extra, accept: "text/event-stream" },
+  });
   return response.headers.get("content-type")?.startsWith("text/event-stream") ? response : null;
 }
 
@@ -160,7 +169,8 @@ export function newId(prefix) {
   const alphabet = "0123456789abcdefghjkmnpqrstvwxyz";
   const random = crypto.getRandomValues(new Uint8Array(8));
   let time = "";
-  for (let left = Date.now() * 1000, at = 0; at < 11; at++, left = Math.floor(left / 32)) time = alphabet[left % 32] + time;
+  for (let left = Date.now() * 1000, at = 0; at < 11; at++, left = Math.floor(left / 32))
+    time = alphabet[left % 32] + time;
   return `${prefix}_${time}${Array.from(random, (byte) => alphabet[byte % 32]).join("")}`;
 }
 

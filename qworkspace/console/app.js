@@ -19,7 +19,10 @@ class Door {
     let failed = null;
     if (code) {
       this.gate(pairingBusy());
-      failed = await usePairingCode(code).then(() => null, (error) => (error.status === 403 ? t("pair.failed") : error.message));
+      failed = await usePairingCode(code).then(
+        () => null,
+        (error) => (error.status === 403 ? t("pair.failed") : error.message),
+      );
     }
     await this.enter(failed);
   }
@@ -46,7 +49,12 @@ class Door {
     // The link may be opened in this very tab: that changes the address only.
     addEventListener("hashchange", () => location.hash.includes("pair=") && location.reload());
     // Another tab may be paired meanwhile: its cookie is this tab's too.
-    addEventListener("focus", () => status().then(() => location.reload(), () => {}));
+    addEventListener("focus", () =>
+      status().then(
+        () => location.reload(),
+        () => {},
+      ),
+    );
   }
 
   gate(page) {

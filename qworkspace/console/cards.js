@@ -11,10 +11,21 @@ export class ToolCard {
     this.state = h("span.tool-state", null, h("span.spinner.small"), h("span.sr-only", null, t("tool.running")));
     this.time = h("span.tool-time");
     this.body = h("div.tool-body", null, fields(args));
-    this.element = h("details.tool", { "data-tool": name },
-      h("summary", null, icon("tool"), h("span.tool-name", null, visible(name)),
-        h("span.tool-hint", null, hint(args)), this.time, this.state, icon("chevron")),
-      this.body);
+    this.element = h(
+      "details.tool",
+      { "data-tool": name },
+      h(
+        "summary",
+        null,
+        icon("tool"),
+        h("span.tool-name", null, visible(name)),
+        h("span.tool-hint", null, hint(args)),
+        this.time,
+        this.state,
+        icon("chevron"),
+      ),
+      this.body,
+    );
   }
 
   /** Show how it ended; a second result replaces the first. */
@@ -22,10 +33,18 @@ export class ToolCard {
     this.element.dataset.outcome = outcome;
     const names = { ok: "check", denied: "shield", error: "alert", interrupted: "alert" };
     const word = t(`tool.${outcome}`);
-    this.state.replaceChildren(icon(names[outcome] ?? "info"), h(outcome === "ok" ? "span.sr-only" : "span", null, word));
+    this.state.replaceChildren(
+      icon(names[outcome] ?? "info"),
+      h(outcome === "ok" ? "span.sr-only" : "span", null, word),
+    );
     this.time.textContent = duration === null ? "" : formatDuration(duration);
     this.result?.remove();
-    this.result = h("div", null, field(t("tool.result"), text), file && h("p.tool-file", null, t("tool.file", { file: visible(file) })));
+    this.result = h(
+      "div",
+      null,
+      field(t("tool.result"), text),
+      file && h("p.tool-file", null, t("tool.file", { file: visible(file) })),
+    );
     this.body.append(this.result);
   }
 
@@ -41,13 +60,28 @@ export class ApprovalCard {
     this.approval = approval;
     this.answer = answer;
     this.note = h("span.approval-note", { role: "status" });
-    this.allow = h("button.button.primary", { type: "button", onclick: () => this.decide("allow") }, icon("check"), t("approval.allow"));
-    this.deny = h("button.button", { type: "button", onclick: () => this.decide("deny") }, icon("x"), t("approval.deny"));
+    this.allow = h(
+      "button.button.primary",
+      { type: "button", onclick: () => this.decide("allow") },
+      icon("check"),
+      t("approval.allow"),
+    );
+    this.deny = h(
+      "button.button",
+      { type: "button", onclick: () => this.decide("deny") },
+      icon("x"),
+      t("approval.deny"),
+    );
     this.title = h("h3", null, icon("shield"), h("span", null, ...title(approval.name)));
     this.actions = h("div.row", null, this.note, this.deny, this.allow);
-    this.element = h("section.approval", { "aria-label": t("approval.title", { tool: visible(approval.name) }), "data-approval": approval.approval_id },
-      this.title, approval.reason && h("p", { dir: "auto" }, visible(approval.reason)),
-      fields(approval.args), this.actions);
+    this.element = h(
+      "section.approval",
+      { "aria-label": t("approval.title", { tool: visible(approval.name) }), "data-approval": approval.approval_id },
+      this.title,
+      approval.reason && h("p", { dir: "auto" }, visible(approval.reason)),
+      fields(approval.args),
+      this.actions,
+    );
     announce(t("approval.announce", { tool: visible(approval.name) }));
     this.decided = null;
     this.timer = setInterval(() => this.tick(), 1000);
@@ -105,19 +139,36 @@ function title(name) {
 function field(name, text) {
   if (!text) return null;
   const shown = text.length > SHOWN ? `${text.slice(0, SHOWN)}\n…` : text;
-  return h("div.field-block", null,
-    h("div.field-head", null, h("span", null, visible(name)), copyButton(() => text, { copy: t("copy"), copied: t("copied") })),
-    h("pre", { tabindex: "0", role: "region", "aria-label": visible(name), dir: "auto" }, visible(shown)));
+  return h(
+    "div.field-block",
+    null,
+    h(
+      "div.field-head",
+      null,
+      h("span", null, visible(name)),
+      copyButton(() => text, { copy: t("copy"), copied: t("copied") }),
+    ),
+    h("pre", { tabindex: "0", role: "region", "aria-label": visible(name), dir: "auto" }, visible(shown)),
+  );
 }
 
 /** Arguments as people read them: short ones as lines, each long text in a block of its own. */
 function fields(args) {
   if (typeof args === "string") return field(t("tool.args"), args);
   const entries = Object.entries(args ?? {});
-  const long = entries.filter(([, value]) => typeof value === "string" && (value.includes("\n") || entries.length === 1));
+  const long = entries.filter(
+    ([, value]) => typeof value === "string" && (value.includes("\n") || entries.length === 1),
+  );
   const short = entries.filter((entry) => !long.includes(entry));
-  const lines = short.map(([name, value]) => `${name}: ${typeof value === "string" ? value : JSON.stringify(value, null, 2)}`);
-  return h("div", null, lines.length > 0 && field(t("tool.args"), lines.join("\n")), long.map(([name, value]) => field(name, value)));
+  const lines = short.map(
+    ([name, value]) => `${name}: ${typeof value === "string" ? value : JSON.stringify(value, null, 2)}`,
+  );
+  return h(
+    "div",
+    null,
+    lines.length > 0 && field(t("tool.args"), lines.join("\n")),
+    long.map(([name, value]) => field(name, value)),
+  );
 }
 
 /** The first text among the arguments: mostly the path, command or address. */

@@ -9,6 +9,7 @@ import { Backoff, TurnFollower } from "./stream.js";
 import { TurnView } from "./turn.js";
 
 const LIVE = new Set(["queued", "running"]);
+const REJOIN_MS = 500;
 
 /**
  * Shows one session in `log`. `on.busy(boolean)`, `on.link(key, connected)`, `on.changed()` after something that
@@ -33,11 +34,14 @@ export class Conversation {
     this.log.replaceChildren(skeleton());
     const { signal } = this.life;
     const waiting = unsent(session.base);
-    const facts = await Promise.all([session.facts(signal), this.read(signal)]).then(([first]) => first, (error) => {
-      // Not there yet, and on its way: the first message makes the session.
-      if (error.status !== 404 || !waiting.length) throw error;
-      return { title: "" };
-    });
+    const facts = await Promise.all([session.facts(signal), this.read(signal)]).then(
+      ([first]) => first,
+      (error) => {
+        // Not there yet, and on its way: the first message makes the session.
+        if (error.status !== 404 || !waiting.length) throw error;
+        return { title: "" };
+      },
+    );
     if (!signal.aborted) for (const { text, key } of waiting) this.send(text, key);
     this.scroll.toEnd();
     return facts;
@@ -96,16 +100,27 @@ export class Conversation {
     }
     view.load(messages, turn);
     if (turn && LIVE.has(turn.state)) this.join(view);
-    else for (const approval of approvals) if (approval.turn_id === id) view.addApproval(approvalFacts(approval));
+    else this.showQuestions(view, approvals);
+  }
+
+  /** What an interrupted turn asked: answering it resumes the turn. */
+  showQuestions(view, approvals) {
+    for (const approval of approvals) {
+      if (approval.turn_id === view.id)
+        view.addApproval({ ...approval, approval_id: approval.id, name: approval.tool });
+    }
   }
 
   makeView(facts) {
-    return new TurnView({
-      answer: answerApproval,
-      resume: (which, button) => this.resume(which, button),
-      again: (which) => this.again(which),
-      grown: () => this.scroll.stick(),
-    }, facts);
+    return new TurnView(
+      {
+        answer: answerApproval,
+        resume: (which, button) => this.resume(which, button),
+        again: (which) => this.again(which),
+        grown: () => this.scroll.stick(),
+      },
+      facts,
+    );
   }
 
   /** Say something. The message is on the page at once, and sent until the daemon has it or refuses it. */
@@ -194,7 +209,9 @@ export class Conversation {
     // What is shown was read from the store: the first told event replaces it.
     let stale = turnId !== null;
     const follower = new TurnFollower({
-      turnId, start, backoff,
+      turnId,
+      start,
+      backoff,
       rejoin: (lastId, signal) => session.follow(lastId, signal),
       on: {
         event: (event) => {
@@ -265,11 +282,15 @@ export class Conversation {
     this.backoffs.add(backoff);
     while (!signal.aborted) {
       try {
-        const { turns } = await session.turns(signal);
+        const [{ turns }, { approvals }] = await Promise.all([session.turns(signal), pendingApprovals(signal)]);
         const turn = turns.find(({ id }) => id === view.id);
         const messages = await session.messages(signal);
-        view.load(messages.filter(({ turn_id: id }) => id === view.id), turn);
-        if (turn && LIVE.has(turn.state)) setTimeout(() => signal.aborted || this.join(view), 500);
+        view.load(
+          messages.filter(({ turn_id: id }) => id === view.id),
+          turn,
+        );
+        if (turn && LIVE.has(turn.state)) setTimeout(() => signal.aborted || this.join(view), REJOIN_MS);
+        else this.showQuestions(view, approvals);
         break;
       } catch (error) {
         if (signal.aborted || !error.passing) break;
@@ -292,7 +313,14 @@ export class Conversation {
 
 /** A placeholder while a conversation is being read. */
 function skeleton() {
-  return h("div.skeleton", { role: "status", "aria-label": t("chat.load") }, h("i.right"), h("i"), h("i"), h("i.short"));
+  return h(
+    "div.skeleton",
+    { role: "status", "aria-label": t("chat.load") },
+    h("i.right"),
+    h("i"),
+    h("i"),
+    h("i.short"),
+  );
 }
 
 function groupByTurn(messages) {
@@ -302,8 +330,4 @@ function groupByTurn(messages) {
     groups.get(message.turn_id).push(message);
   }
   return groups;
-}
-
-function approvalFacts(approval) {
-  return { ...approval, approval_id: approval.approval_id ?? approval.id, name: approval.name ?? approval.tool };
 }

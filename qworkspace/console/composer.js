@@ -12,15 +12,33 @@ export class Composer {
     this.busy = false;
     this.key = null;
     this.box = h("textarea", {
-      id: "message", rows: "1", "aria-label": t("composer.label"), "aria-describedby": "message-hint",
-      autocomplete: "off", enterkeyhint: "send", dir: "auto",
-      oninput: () => this.changed(), onkeydown: (event) => this.pressed(event),
+      id: "message",
+      rows: "1",
+      "aria-label": t("composer.label"),
+      "aria-describedby": "message-hint",
+      autocomplete: "off",
+      enterkeyhint: "send",
+      dir: "auto",
+      oninput: () => this.changed(),
+      onkeydown: (event) => this.pressed(event),
     });
     this.send = h("button.send", { type: "button", onclick: () => this.submit() }, icon("send"));
-    this.stop = h("button.send.stop", { type: "button", "aria-label": t("composer.stop"), title: `${t("composer.stop")} (Esc)`, onclick: () => this.on.stop() }, icon("stop"));
-    this.element = h("div.composer", null,
+    this.stop = h(
+      "button.send.stop",
+      {
+        type: "button",
+        "aria-label": t("composer.stop"),
+        title: `${t("composer.stop")} (Esc)`,
+        onclick: () => this.on.stop(),
+      },
+      icon("stop"),
+    );
+    this.element = h(
+      "div.composer",
+      null,
       h("div.composer-box", null, this.box, h("div.composer-buttons", null, this.stop, this.send)),
-      h("p.hint", { id: "message-hint" }, t("composer.hint")));
+      h("p.hint", { id: "message-hint" }, t("composer.hint")),
+    );
     this.update();
   }
 

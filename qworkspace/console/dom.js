@@ -63,8 +63,10 @@ export function iconButton(name, label, onclick, spec = "button.icon-button") {
 
 /** Characters that reorder or hide text, shown as what they are. */
 export function visible(text) {
-  return text.replace(/[\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g, (character) =>
-    `\u27e8U+${character.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}\u27e9`);
+  return text.replace(
+    /[\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g,
+    (character) => `\u27e8U+${character.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}\u27e9`,
+  );
 }
 
 /** Say something to screen readers without moving the focus. */
@@ -113,11 +115,19 @@ export function ask({ title, body, confirm, cancel, danger = false, input = null
     dialog.close();
   };
   const yes = done(() => (field ? field.value.trim() : true));
-  const dialog = h("dialog.ask", { "aria-label": title },
-    h("h2", null, title), body && h("p", null, body), field,
-    h("div.row", null,
+  const dialog = h(
+    "dialog.ask",
+    { "aria-label": title },
+    h("h2", null, title),
+    body && h("p", null, body),
+    field,
+    h(
+      "div.row",
+      null,
       h("button.button", { type: "button", onclick: done(() => null) }, cancel),
-      h(danger ? "button.button.danger" : "button.button.primary", { type: "button", onclick: yes }, confirm)));
+      h(danger ? "button.button.danger" : "button.button.primary", { type: "button", onclick: yes }, confirm),
+    ),
+  );
   let answer = null;
   if (field) {
     field.value = input;
@@ -139,10 +149,14 @@ export function show(dialog) {
   dialog.showModal();
   dialog.querySelector("input")?.select();
   return new Promise((resolve) => {
-    dialog.addEventListener("close", () => {
-      dialog.remove();
-      resolve();
-    }, { once: true });
+    dialog.addEventListener(
+      "close",
+      () => {
+        dialog.remove();
+        resolve();
+      },
+      { once: true },
+    );
   });
 }
 

@@ -7,7 +7,8 @@ const PLAIN = /(?:[^\\`*_~!\[\]<h]|h(?!ttps?:\/\/))+/y;
 const BARE_URL = /https?:\/\/[^\s<>"`\u3000-\u303f\uff00-\uffef]+/y;
 const ANGLE_URL = /<((?:https?:\/\/|mailto:)[^\s<>]+)>/y;
 // The bounds keep a hostile text from making this search long.
-const TARGET = /\(\s{0,9}(?:<([^<>\n]{0,2000})>|([^\s()]{0,2000}(?:\([^\s()]{0,200}\)[^\s()]{0,200}){0,9}))(?:\s{1,9}(?:"[^"\n]{0,500}"|'[^'\n]{0,500}'))?\s{0,9}\)/y;
+const TARGET =
+  /\(\s{0,9}(?:<([^<>\n]{0,2000})>|([^\s()]{0,2000}(?:\([^\s()]{0,200}\)[^\s()]{0,200}){0,9}))(?:\s{1,9}(?:"[^"\n]{0,500}"|'[^'\n]{0,500}'))?\s{0,9}\)/y;
 const ESCAPABLE = /[!-/:-@[-`{-~]/;
 const WORD = /[\p{L}\p{N}_]/u;
 const DEEPEST = 12;
@@ -47,14 +48,24 @@ class Inline {
     const plain = this.match(PLAIN);
     if (plain) return this.items.push(plain[0]);
     switch (this.text[this.at]) {
-      case "\\": return this.escape();
-      case "`": return this.code();
-      case "*": case "_": case "~": return this.delimiter();
-      case "!": return this.text[this.at + 1] === "[" ? this.bracket(2) : this.literal();
-      case "[": return this.bracket(1);
-      case "]": return this.closeBracket();
-      case "<": return this.link(this.match(ANGLE_URL)?.[1]) ?? this.literal();
-      default: return this.bareUrl();
+      case "\\":
+        return this.escape();
+      case "`":
+        return this.code();
+      case "*":
+      case "_":
+      case "~":
+        return this.delimiter();
+      case "!":
+        return this.text[this.at + 1] === "[" ? this.bracket(2) : this.literal();
+      case "[":
+        return this.bracket(1);
+      case "]":
+        return this.closeBracket();
+      case "<":
+        return this.link(this.match(ANGLE_URL)?.[1]) ?? this.literal();
+      default:
+        return this.bareUrl();
     }
   }
 
@@ -106,7 +117,8 @@ class Inline {
     const left = !/\s/.test(after);
     const right = !/\s/.test(before);
     this.items.push({
-      mark, count,
+      mark,
+      count,
       opens: left && (mark !== "_" || !WORD.test(before)) && (mark !== "~" || count === 2),
       closes: right && (mark !== "_" || !WORD.test(after)) && (mark !== "~" || count === 2),
     });

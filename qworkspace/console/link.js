@@ -31,9 +31,12 @@ export class Link {
   follow() {
     this.daemon = new AbortController();
     followDaemon({
-      open: daemonEvents, backoff: this.backoff, signal: this.daemon.signal,
+      open: daemonEvents,
+      backoff: this.backoff,
+      signal: this.daemon.signal,
       on: {
-        event: this.on.event, missed: this.on.missed,
+        event: this.on.event,
+        missed: this.on.missed,
         link: (connected) => this.heard(connected),
         refused: (error) => (error.status === 401 ? this.on.unpaired() : this.report("daemon", false)),
       },

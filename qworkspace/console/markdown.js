@@ -65,10 +65,12 @@ export class MarkdownStream {
   showOpenLine() {
     if (this.leaf?.kind !== "code" && UNDECIDED.test(this.rest)) return;
     const { stack, leaf } = this;
-    this.undo = [() => {
-      this.stack = stack;
-      this.leaf = leaf;
-    }];
+    this.undo = [
+      () => {
+        this.stack = stack;
+        this.leaf = leaf;
+      },
+    ];
     this.stack = [...stack];
     this.line(this.rest);
   }
@@ -182,7 +184,10 @@ export class MarkdownStream {
     this.leaf = null;
     const rest = text.slice(mark.width);
     const task = /^\[([ xX])\]\s+/.exec(rest);
-    if (task) element.append(h("span.task", { "aria-label": task[1] === " " ? t("md.open") : t("md.done") }, task[1] === " " ? "☐" : "☑"));
+    if (task)
+      element.append(
+        h("span.task", { "aria-label": task[1] === " " ? t("md.open") : t("md.done") }, task[1] === " " ? "☐" : "☑"),
+      );
     this.block(task ? rest.slice(task[0].length) : rest);
   }
 
@@ -191,9 +196,20 @@ export class MarkdownStream {
     const content = document.createTextNode("");
     const leaf = { kind: "code", fence: fence[1], indent, source: "", content };
     const labels = { copy: t("copy"), copied: t("copied") };
-    this.addLeaf(h("div.code", { dir: "ltr" },
-      h("div.code-head", null, h("span", null, language || t("md.code")), copyButton(() => leaf.source, labels)),
-      h("pre", { tabindex: "0", role: "region", "aria-label": language || t("md.code") }, h("code", null, content))), leaf);
+    this.addLeaf(
+      h(
+        "div.code",
+        { dir: "ltr" },
+        h(
+          "div.code-head",
+          null,
+          h("span", null, language || t("md.code")),
+          copyButton(() => leaf.source, labels),
+        ),
+        h("pre", { tabindex: "0", role: "region", "aria-label": language || t("md.code") }, h("code", null, content)),
+      ),
+      leaf,
+    );
   }
 
   codeLine(line) {
@@ -239,12 +255,16 @@ export class MarkdownStream {
   startTable(head, delimiter) {
     const aligns = cells(delimiter);
     const names = cells(head);
-    if (!head.includes("|") || aligns.length !== names.length || !aligns.every((c) => DELIMITER_CELL.test(c))) return false;
+    if (!head.includes("|") || aligns.length !== names.length || !aligns.every((c) => DELIMITER_CELL.test(c)))
+      return false;
     const paragraph = this.leaf.element;
     const body = h("tbody");
     const leaf = { kind: "table", body, align: aligns.map(alignment) };
-    const table = h("div.table", { tabindex: "0", role: "region", "aria-label": t("md.table") },
-      h("table", null, h("thead", null, row("th", names, leaf.align)), body));
+    const table = h(
+      "div.table",
+      { tabindex: "0", role: "region", "aria-label": t("md.table") },
+      h("table", null, h("thead", null, row("th", names, leaf.align)), body),
+    );
     paragraph.replaceWith(table);
     this.leaf = leaf;
     this.undoable(() => table.replaceWith(paragraph));
@@ -254,7 +274,14 @@ export class MarkdownStream {
   tableRow(text) {
     const { body, align } = this.leaf;
     const names = cells(text);
-    this.add(row("td", align.map((_, index) => names[index] ?? ""), align), body);
+    this.add(
+      row(
+        "td",
+        align.map((_, index) => names[index] ?? ""),
+        align,
+      ),
+      body,
+    );
   }
 
   addLeaf(element, leaf) {
@@ -291,8 +318,11 @@ function alignment(cell) {
 }
 
 function row(tag, texts, align) {
-  return h("tr", null, ...texts.map((text, index) =>
-    h(align[index] ? `${tag}.${align[index]}` : tag, { dir: "auto" }, ...inline(text))));
+  return h(
+    "tr",
+    null,
+    ...texts.map((text, index) => h(align[index] ? `${tag}.${align[index]}` : tag, { dir: "auto" }, ...inline(text))),
+  );
 }
 
 /** The cells of a table's line; `\|` and bars in code do not divide. */

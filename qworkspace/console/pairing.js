@@ -29,7 +29,14 @@ export async function usePairingCode(code) {
 
 /** A page in itself: why nothing is here yet and what to do. `failed` shows that a code did not work. */
 export function pairingPage({ failed = null, onPaired }) {
-  const field = h("input.field", { id: "pair-code", type: "text", autocomplete: "off", spellcheck: "false", "aria-label": t("pair.code"), placeholder: t("pair.code") });
+  const field = h("input.field", {
+    id: "pair-code",
+    type: "text",
+    autocomplete: "off",
+    spellcheck: "false",
+    "aria-label": t("pair.code"),
+    placeholder: t("pair.code"),
+  });
   const error = h("p.error", { role: "alert", hidden: !failed }, failed);
   const button = h("button.button.primary", { type: "button" }, t("pair.do"));
   const submit = async () => {
@@ -49,10 +56,21 @@ export function pairingPage({ failed = null, onPaired }) {
   };
   button.addEventListener("click", submit);
   field.addEventListener("keydown", (event) => event.key === "Enter" && submit());
-  return card("plug", t("pair.title"), t("pair.text"), error,
-    h("ol.steps", null, h("li", null, t("pair.step1")), h("li", null, t("pair.step2"), command("qworkspace console")), h("li", null, t("pair.step3"))),
+  return card(
+    "plug",
+    t("pair.title"),
+    t("pair.text"),
+    error,
+    h(
+      "ol.steps",
+      null,
+      h("li", null, t("pair.step1")),
+      h("li", null, t("pair.step2"), command("qworkspace console")),
+      h("li", null, t("pair.step3")),
+    ),
     h("p.or", null, t("pair.or")),
-    h("div.row", null, field, button));
+    h("div.row", null, field, button),
+  );
 }
 
 /** Shown while a code is being used. */
@@ -62,18 +80,38 @@ export function pairingBusy() {
 
 /** Shown while the daemon cannot be reached. */
 export function offlinePage() {
-  return card("alert", t("offline.page"), t("offline.text"), command("qworkspace up"),
-    h("p.waiting", { role: "status" }, h("span.spinner.small"), t("connection.lost")));
+  return card(
+    "alert",
+    t("offline.page"),
+    t("offline.text"),
+    command("qworkspace up"),
+    h("p.waiting", { role: "status" }, h("span.spinner.small"), t("connection.lost")),
+  );
 }
 
 /** A command to type, with a button that copies it. */
 export function command(text) {
-  return h("div.command", null, h("code", null, text), copyButton(() => text, { copy: t("copy"), copied: t("copied") }));
+  return h(
+    "div.command",
+    null,
+    h("code", null, text),
+    copyButton(() => text, { copy: t("copy"), copied: t("copied") }),
+  );
 }
 
 function card(iconName, title, text, ...content) {
-  return h("main.gate", null, h("div.gate-card", null,
-    h("div.gate-icon", null, icon(iconName)), h("h1", null, title), text && h("p", null, text), ...content));
+  return h(
+    "main.gate",
+    null,
+    h(
+      "div.gate-card",
+      null,
+      h("div.gate-icon", null, icon(iconName)),
+      h("h1", null, title),
+      text && h("p", null, text),
+      ...content,
+    ),
+  );
 }
 
 function codeIn(text) {

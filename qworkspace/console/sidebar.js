@@ -1,17 +1,16 @@
 // Agents and conversations beside the chat.
 
+import { AgentList } from "./agents.js";
 import { ask, h, icon } from "./dom.js";
 import { formatMoment, t } from "./i18n.js";
 
 const SEARCH_MS = 180;
 const PAGE = 40;
-const MANY_AGENTS = 8;
 
-/** `on.agent(id)`, `on.session(agentId, sessionId)`, `on.fresh(agentId)`, `on.gone(sessionId)`, `on.renamed(id, title)`. */
+/** `on.agent(id)`, `on.fresh()`, `on.gone(sessionId)`, `on.renamed(sessionId, title)`. */
 export class Sidebar {
   constructor(on) {
     this.on = on;
-    this.agents = [];
     this.agent = null; // an AgentApi
     this.current = null;
     this.found = [];
@@ -19,45 +18,37 @@ export class Sidebar {
     this.pages = 1;
     this.unread = new Map(); // session id -> agent id
     this.shown = "";
-    this.agentList = h("nav.agents", { "aria-label": t("agents") });
-    this.filter = h("input.field.small", { type: "search", hidden: true, placeholder: t("agents.filter"), "aria-label": t("agents.filter"), oninput: () => this.showAgents() });
-    this.search = h("input", { id: "session-search", type: "search", placeholder: t("sessions.search"), "aria-label": t("sessions.search"), oninput: () => this.searchSoon() });
+    this.agentList = new AgentList((id) => this.on.agent(id));
+    this.search = h("input", {
+      id: "session-search",
+      type: "search",
+      placeholder: t("sessions.search"),
+      "aria-label": t("sessions.search"),
+      oninput: () => this.searchSoon(),
+    });
     this.list = h("nav.sessions", { "aria-label": t("sessions"), onkeydown: (event) => this.arrows(event) });
-    this.fresh = h("button.new", { type: "button", title: `${t("chat.new")} (Ctrl+Shift+O)`, onclick: () => this.on.fresh(this.agent.id) }, icon("plus"), t("chat.new"));
+    this.fresh = h(
+      "button.new",
+      { type: "button", title: `${t("chat.new")} (Ctrl+Shift+O)`, onclick: () => this.on.fresh() },
+      icon("plus"),
+      t("chat.new"),
+    );
     this.elements = [
-      h("section.side-part", null, h("h2", null, t("agents")), this.filter, this.agentList),
-      h("section.side-part.grow", null, h("h2.sr-only", null, t("sessions")), this.fresh,
-        h("label.search", null, icon("search"), this.search), this.list),
+      this.agentList.element,
+      h(
+        "section.side-part.grow",
+        null,
+        h("h2.sr-only", null, t("sessions")),
+        this.fresh,
+        h("label.search", null, icon("search"), this.search),
+        this.list,
+      ),
     ];
   }
 
   /** The agents, as the daemon tells them. */
   setAgents(agents) {
-    this.agents = agents;
-    this.filter.hidden = agents.length <= MANY_AGENTS;
-    this.showAgents();
-  }
-
-  showAgents() {
-    const words = this.filter.hidden ? "" : this.filter.value.toLowerCase();
-    const waiting = new Set(this.unread.values());
-    const focused = this.agentList.contains(document.activeElement) ? document.activeElement.dataset.agent : null;
-    const rows = this.agents
-      .filter(({ id, name }) => `${id} ${name}`.toLowerCase().includes(words))
-      .map((agent) => this.agentRow(agent, waiting.has(agent.id)));
-    this.agentList.replaceChildren(...(rows.length ? rows : [h("p.quiet", null, t("agents.empty"))]));
-    if (focused) this.agentList.querySelector(`[data-agent="${CSS.escape(focused)}"]`)?.focus();
-  }
-
-  agentRow({ id, name, description, enabled, problems = [], active_turns: turns = 0 }, waiting) {
-    const chosen = this.agent?.id === id;
-    const mark = problems.length ? h("span.mark.bad", { title: problems[0].message ?? "" }, icon("alert"))
-      : turns ? h("span.mark", { title: t("session.running") }, h("span.spinner.small"))
-      : waiting && !chosen ? h("span.dot", { title: t("session.unread") }) : null;
-    return h("button.agent", {
-      type: "button", "data-agent": id, "aria-current": chosen ? "true" : null, disabled: enabled === false,
-      title: description || name, onclick: () => this.on.agent(id),
-    }, avatar(id, name), h("span.agent-name", { dir: "auto" }, name), mark);
+    this.agentList.show({ agents });
   }
 
   /** Show the conversations of that agent, one of them (or none) as the open one. */
@@ -66,13 +57,14 @@ export class Sidebar {
     this.agent = agent;
     this.current = sessionId;
     this.read(sessionId);
-    this.showAgents();
     if (!other) return this.showSessions();
     this.search.value = "";
     this.pages = 1;
     this.found = [];
     this.shown = "";
-    this.list.replaceChildren(h("div.skeleton.lines", { role: "status", "aria-label": t("chat.load") }, h("i"), h("i"), h("i")));
+    this.list.replaceChildren(
+      h("div.skeleton.lines", { role: "status", "aria-label": t("chat.load") }, h("i"), h("i"), h("i")),
+    );
     return this.refresh();
   }
 
@@ -111,11 +103,16 @@ export class Sidebar {
     if (sessionId === this.current) return;
     this.unread.set(sessionId, agentId);
     this.showSessions();
-    this.showAgents();
+    this.showWaiting();
   }
 
   read(sessionId) {
     this.unread.delete(sessionId);
+    this.showWaiting();
+  }
+
+  showWaiting() {
+    this.agentList.show({ chosen: this.agent?.id ?? null, waiting: new Set(this.unread.values()) });
   }
 
   showSessions() {
@@ -146,29 +143,62 @@ export class Sidebar {
   sessionRow(session) {
     const title = titleOf(session);
     const running = session.live_turn_id || ["running", "queued"].includes(session.last_state);
-    const mark = running ? h("span.mark", null, h("span.spinner.small"), h("span.sr-only", null, t("session.running")))
-      : this.unread.has(session.id) ? h("span.dot", null, h("span.sr-only", null, t("session.unread"))) : null;
-    return h("div.session", null,
-      h("a.session-link", {
-        href: `#/${this.agent.id}/${encodeURIComponent(session.id)}`, "data-session": session.id,
-        "aria-current": session.id === this.current ? "page" : null, title, dir: "auto",
-      }, h("span.session-title", null, title), mark ?? h("time", { datetime: session.updated_at }, formatMoment(new Date(session.updated_at)))),
-      h("button.icon-button.session-more", {
-        type: "button", "aria-label": t("menu.more", { title }), "aria-haspopup": "menu",
-        onclick: (event) => this.openMenu(session, event.currentTarget),
-      }, icon("more")));
+    const mark = running
+      ? h("span.mark", null, h("span.spinner.small"), h("span.sr-only", null, t("session.running")))
+      : this.unread.has(session.id)
+        ? h("span.dot", null, h("span.sr-only", null, t("session.unread")))
+        : null;
+    return h(
+      "div.session",
+      null,
+      h(
+        "a.session-link",
+        {
+          href: `#/${this.agent.id}/${encodeURIComponent(session.id)}`,
+          "data-session": session.id,
+          "aria-current": session.id === this.current ? "page" : null,
+          title,
+          dir: "auto",
+        },
+        h("span.session-title", null, title),
+        mark ?? h("time", { datetime: session.updated_at }, formatMoment(new Date(session.updated_at))),
+      ),
+      h(
+        "button.icon-button.session-more",
+        {
+          type: "button",
+          "aria-label": t("menu.more", { title }),
+          "aria-haspopup": "menu",
+          onclick: (event) => this.openMenu(session, event.currentTarget),
+        },
+        icon("more"),
+      ),
+    );
   }
 
   openMenu(session, anchor) {
     const api = this.agent.session(session.id);
-    const item = (iconName, label, run, spec = "button") => h(spec, { type: "button", role: "menuitem", onclick: () => {
-      menu.hidePopover();
-      run();
-    } }, icon(iconName), label);
-    const menu = h("div.menu", { role: "menu", popover: "auto" },
+    const item = (iconName, label, run, spec = "button") =>
+      h(
+        spec,
+        {
+          type: "button",
+          role: "menuitem",
+          onclick: () => {
+            menu.hidePopover();
+            run();
+          },
+        },
+        icon(iconName),
+        label,
+      );
+    const menu = h(
+      "div.menu",
+      { role: "menu", popover: "auto" },
       item("pencil", t("rename"), () => this.rename(session, api)),
       item("pin", session.pinned ? t("unpin") : t("pin"), () => this.change(api.change({ pinned: !session.pinned }))),
-      item("trash", t("delete"), () => this.remove(session, api), "button.danger"));
+      item("trash", t("delete"), () => this.remove(session, api), "button.danger"),
+    );
     menu.addEventListener("toggle", (event) => event.newState === "closed" && menu.remove());
     menu.addEventListener("keydown", (event) => moveFocus(event, [...menu.children]));
     document.body.append(menu);
@@ -181,7 +211,12 @@ export class Sidebar {
   }
 
   async rename(session, api) {
-    const title = await ask({ title: t("rename.title"), confirm: t("save"), cancel: t("cancel"), input: titleOf(session) });
+    const title = await ask({
+      title: t("rename.title"),
+      confirm: t("save"),
+      cancel: t("cancel"),
+      input: titleOf(session),
+    });
     if (!title) return;
     await this.change(api.change({ title }));
     this.on.renamed(session.id, title);
@@ -189,8 +224,11 @@ export class Sidebar {
 
   async remove(session, api) {
     const sure = await ask({
-      title: t("delete.title"), body: t("delete.body", { title: titleOf(session) }),
-      confirm: t("delete"), cancel: t("cancel"), danger: true,
+      title: t("delete.title"),
+      body: t("delete.body", { title: titleOf(session) }),
+      confirm: t("delete"),
+      cancel: t("cancel"),
+      danger: true,
     });
     if (!sure) return;
     await this.change(api.remove());
@@ -214,12 +252,6 @@ export class Sidebar {
     const session = this.found.find(({ id }) => id === sessionId);
     return session ? titleOf(session) : null;
   }
-}
-
-/** The round sign of an agent: its first letter on a colour of its own. */
-export function avatar(id, name) {
-  const hue = [...id].reduce((sum, character) => (sum * 31 + character.codePointAt(0)) % 997, 7) % 6;
-  return h(`span.avatar.hue-${hue}`, { "aria-hidden": "true" }, [...(name || id)][0].toUpperCase());
 }
 
 function titleOf({ title }) {

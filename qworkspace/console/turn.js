@@ -55,7 +55,8 @@ export class TurnView {
   /** Show that something is being done, in words; an empty text shows nothing. */
   working(text) {
     this.status.hidden = !text;
-    if (this.status.textContent !== text) this.status.replaceChildren(h("span.dots", { "aria-hidden": "true" }, h("i"), h("i"), h("i")), text);
+    if (this.status.textContent !== text)
+      this.status.replaceChildren(h("span.dots", { "aria-hidden": "true" }, h("i"), h("i"), h("i")), text);
   }
 
   get live() {
@@ -65,18 +66,30 @@ export class TurnView {
   /** One event of the turn's stream. */
   apply({ type, data }) {
     switch (type) {
-      case "turn.started": return this.begin(data);
-      case "text.delta": return this.addText(data.text);
-      case "reasoning.delta": return this.addThought(data.text);
-      case "tool.call": return this.addTool(data.call_id, data);
-      case "tool.result": return this.addResult(data.call_id, data);
-      case "tool.approval": return this.addApproval(data);
-      case "usage": return void (this.usage = data);
-      case "notice": return this.addNotice(data);
-      case "turn.completed": return this.end("completed", data);
-      case "turn.cancelled": return this.end("cancelled", data);
-      case "turn.failed": return this.end(data.code === "interrupted" ? "interrupted" : "failed", data);
-      default: return undefined;
+      case "turn.started":
+        return this.begin(data);
+      case "text.delta":
+        return this.addText(data.text);
+      case "reasoning.delta":
+        return this.addThought(data.text);
+      case "tool.call":
+        return this.addTool(data.call_id, data);
+      case "tool.result":
+        return this.addResult(data.call_id, data);
+      case "tool.approval":
+        return this.addApproval(data);
+      case "usage":
+        return void (this.usage = data);
+      case "notice":
+        return this.addNotice(data);
+      case "turn.completed":
+        return this.end("completed", data);
+      case "turn.cancelled":
+        return this.end("cancelled", data);
+      case "turn.failed":
+        return this.end(data.code === "interrupted" ? "interrupted" : "failed", data);
+      default:
+        return undefined;
     }
   }
 
@@ -136,7 +149,14 @@ export class TurnView {
   addThought(text) {
     if (!this.thought) {
       const content = document.createTextNode("");
-      this.addPart(h("details.think", null, h("summary", null, icon("thought"), t("thought"), icon("chevron")), h("div.think-text", { dir: "auto" }, content)));
+      this.addPart(
+        h(
+          "details.think",
+          null,
+          h("summary", null, icon("thought"), t("thought"), icon("chevron")),
+          h("div.think-text", { dir: "auto" }, content),
+        ),
+      );
       this.thought = content;
     }
     this.thought.appendData(text);
@@ -154,7 +174,8 @@ export class TurnView {
     if (!this.tools.has(id)) this.addTool(id, { name: result.name, args: {} });
     this.tools.get(id).finish(result);
     for (const card of this.approvals.values()) {
-      if (card.approval.call_id === id) card.close(card.decided ?? (result.outcome === "denied" ? "denied" : "allowed"));
+      if (card.approval.call_id === id)
+        card.close(card.decided ?? (result.outcome === "denied" ? "denied" : "allowed"));
     }
     this.working(t("thinking"));
   }
@@ -168,9 +189,15 @@ export class TurnView {
   }
 
   addNotice({ code, message, position }) {
-    const text = hasText(`notice.${code}`) ? t(`notice.${code}`) : message ?? code;
-    this.addPart(h("p.notice", { "data-notice": code, dir: "auto" }, icon(code === "queued" ? "clock" : "info"),
-      position > 1 ? `${text} (${position})` : text));
+    const text = hasText(`notice.${code}`) ? t(`notice.${code}`) : (message ?? code);
+    this.addPart(
+      h(
+        "p.notice",
+        { "data-notice": code, dir: "auto" },
+        icon(code === "queued" ? "clock" : "info"),
+        position > 1 ? `${text} (${position})` : text,
+      ),
+    );
   }
 
   /** The answer is over. False when what is shown may not be what is stored. */
@@ -201,25 +228,46 @@ export class TurnView {
   }
 
   interruption() {
-    const button = h("button.button.primary", { type: "button", onclick: () => this.actions.resume(this, button) }, icon("play"), t("turn.resume"));
+    const button = h(
+      "button.button.primary",
+      { type: "button", onclick: () => this.actions.resume(this, button) },
+      icon("play"),
+      t("turn.resume"),
+    );
     return h("div.ending", null, icon("alert"), h("p", null, t("turn.interrupted")), button);
   }
 
   failure(title, message, code) {
     const button = h("button.button", { type: "button", onclick: () => this.actions.again(this) }, t("turn.again"));
-    return h("div.ending.failed", { role: "alert" }, icon("alert"),
-      h("p", { title: code }, h("strong", null, title), message && h("span", { dir: "auto" }, message)), this.userText && button);
+    return h(
+      "div.ending.failed",
+      { role: "alert" },
+      icon("alert"),
+      h("p", { title: code }, h("strong", null, title), message && h("span", { dir: "auto" }, message)),
+      this.userText && button,
+    );
   }
 
   showFoot() {
     this.foot.replaceChildren();
     append(this.foot, [
       this.raw && copyButton(() => this.raw, { copy: t("copy"), copied: t("copied") }),
-      this.model && h("span", { title: t("model") }, this.model === "offline/offline" ? t("model.offlineName") : this.model),
-      this.usage?.output_tokens > 0 && h("span", null, t("turn.tokens", {
-        in: formatNumber(this.usage.input_tokens), out: formatNumber(this.usage.output_tokens),
-      })),
-      h("time", { datetime: this.createdAt.toISOString(), title: formatFull(this.createdAt) }, formatMoment(this.createdAt)),
+      this.model &&
+        h("span", { title: t("model") }, this.model === "offline/offline" ? t("model.offlineName") : this.model),
+      this.usage?.output_tokens > 0 &&
+        h(
+          "span",
+          null,
+          t("turn.tokens", {
+            in: formatNumber(this.usage.input_tokens),
+            out: formatNumber(this.usage.output_tokens),
+          }),
+        ),
+      h(
+        "time",
+        { datetime: this.createdAt.toISOString(), title: formatFull(this.createdAt) },
+        formatMoment(this.createdAt),
+      ),
     ]);
     this.foot.hidden = false;
   }

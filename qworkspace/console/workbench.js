@@ -48,7 +48,12 @@ export class Workbench {
   build() {
     const fresh = () => this.go(this.agent.id);
     this.tabs = new BroadcastChannel("qworkspace");
-    this.sidebar = new Sidebar({ agent: (id) => this.go(id), fresh, gone: (id) => this.gone(id), renamed: (id, title) => this.renamed(id, title) });
+    this.sidebar = new Sidebar({
+      agent: (id) => this.go(id),
+      fresh,
+      gone: (id) => this.gone(id),
+      renamed: (id, title) => this.renamed(id, title),
+    });
     this.header = new Header({ menu: () => this.toggleSide(true), rename: () => this.rename(), fresh });
     this.footer = new Footer();
     this.banners = new Banners(() => this.link.retryNow());
@@ -78,14 +83,29 @@ export class Workbench {
       event.preventDefault();
       this.composer.box.focus();
     };
-    this.side = h("aside.side", { id: "side", "aria-label": t("sessions") },
-      h("div.side-head", null, logo(), h("strong", null, "qworkspace"), closeSide), this.sidebar.elements, this.footer.element);
-    this.main = h("main.main", null, this.header.element, this.banners.element,
-      h("div.log-frame", null, this.log, this.latest), this.composer.element);
+    this.side = h(
+      "aside.side",
+      { id: "side", "aria-label": t("sessions") },
+      h("div.side-head", null, logo(), h("strong", null, "qworkspace"), closeSide),
+      this.sidebar.elements,
+      this.footer.element,
+    );
+    this.main = h(
+      "main.main",
+      null,
+      this.header.element,
+      this.banners.element,
+      h("div.log-frame", null, this.log, this.latest),
+      this.composer.element,
+    );
     this.latest.hidden = true;
     this.root.className = "app";
-    this.root.replaceChildren(h("a.skip", { href: "#message", onclick: skip }, t("skip")),
-      this.side, h("div.scrim", { onclick: () => this.toggleSide(false) }), this.main);
+    this.root.replaceChildren(
+      h("a.skip", { href: "#message", onclick: skip }, t("skip")),
+      this.side,
+      h("div.scrim", { onclick: () => this.toggleSide(false) }),
+      this.main,
+    );
   }
 
   listen() {
@@ -112,9 +132,10 @@ export class Workbench {
     this.refreshSoon(ABOUT_AGENTS.test(type));
   }
 
-  approvalEnded(type, { approval_id: approvalId, id, decision, state }) {
-    const how = type === "approval.expired" ? "expired" : { allow: "allowed", deny: "denied" }[decision ?? state] ?? "answered";
-    this.conversation.approvalClosed(approvalId ?? id, how);
+  approvalEnded(type, { approval_id: approvalId, decision }) {
+    const word = type.slice("approval.".length);
+    const how = word === "answered" ? { allow: "allowed", deny: "denied" }[decision] : word;
+    this.conversation.approvalClosed(approvalId, how ?? "answered");
   }
 
   toldByTab({ gone, renamed, title }) {
