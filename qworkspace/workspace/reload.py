@@ -53,7 +53,7 @@ class Reloader:
         self._manager = manager
         self._registry = registry
         self._shared = shared
-        self._history = history
+        self.history = history
         self._wishes: dict[str, Wish] = {}
         self._working: set[str] = set()
         self._retired: defaultdict[str, list[Retired]] = defaultdict(list)
@@ -82,7 +82,7 @@ class Reloader:
         old = self._manager.find(agent_id)
         if old is not None:
             return self._plan(old, self._registry.create(old.agent_id, old.directory, config, current=old.current))
-        present = await self._shared.threads.run(self._shared.config.load_agent, agent_id)
+        present = await self._shared.threads.run(self._usual, agent_id)
         directory = self._shared.config.agent_dir(agent_id)
         sample = self._registry.create(AgentId(agent_id), directory, config)
         services = sample.services.descriptors
@@ -230,9 +230,17 @@ class Reloader:
         drained = _ms(clock.monotonic() - retired.since)
         self._publish("drained", old, generation=old.generation, drain_ms=drained)
         try:
-            await self._history.drained(await storing, drained)
+            await self.history.drained(await storing, drained)
         except QworkspaceError as error:
             logger.warning("the end of a reload is not stored: %s", error.message)
+
+    def _usual(self, agent_id: str) -> AgentConfig:
+        """What the agent would start with now; nothing but defaults when its file is broken and was never good."""
+        config = self._shared.config
+        try:
+            return config.load_agent(agent_id, disabled=True)
+        except InvalidConfig:
+            return config.last_good_agent(agent_id) or AgentConfig(id=agent_id)
 
     def _plan(self, old: Workspace, new: Workspace, rebuild: Iterable[str] = ()) -> Plan:
         return plan(
@@ -253,7 +261,7 @@ class Reloader:
     async def _store(self, reload: Reload) -> Reload:
         """Into the history; a disk that refuses is no reason to undo what has happened."""
         try:
-            return await self._history.add(reload)
+            return await self.history.add(reload)
         except QworkspaceError as error:
             logger.warning("a reload is not in the history: %s", error.message)
             return reload
