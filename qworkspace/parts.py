@@ -91,24 +91,9 @@ class Parts:
     def reload(self) -> None:
         """Look at every configuration file anew, as if each had been saved."""
         if self._assembly is not None:
-            self._tasks.start(self._reload(self._assembly), name="reload")
-
-    async def _reload(self, assembly: Assembly) -> None:
-        """Running agents take over what holds from the next turn on; one that is broken keeps what it has."""
-        logger.info("reloading the configuration")
-        self._config.forget()
-        for workspace in assembly.manager.running():
-            self._config.forget(workspace.agent_id)
-            key = f"config:{workspace.agent_id}"
-            try:
-                config = await self.threads.run(self._config.load_agent, workspace.agent_id)
-            except QworkspaceError as error:
-                message = f"{error.message}; the last good configuration stays in use"
-                self.problems.report(key, message, agent_id=workspace.agent_id)
-            else:
-                workspace.adopt(config)
-                self.problems.clear(key)
-        self.bus.publish("config.reloaded", trigger="signal")
+            logger.info("reloading the configuration")
+            self._config.forget()
+            self._assembly.look_again()
 
     async def drain(self, forced: asyncio.Event) -> None:
         """No new turns; the running ones get their grace, unless somebody insists."""

@@ -151,10 +151,11 @@ class HttpServer:
         config = uvicorn.Config(
             self._app,
             loop="none",
-            http="h11",
+            http=_protocol(),
             ws="none",
             lifespan="off",
             log_config=None,
+            log_level="error",  # it warns of each odd request: strangers could fill the log with them
             access_log=False,
             proxy_headers=False,
             server_header=False,
@@ -163,3 +164,18 @@ class HttpServer:
             timeout_graceful_shutdown=GRACEFUL_SECONDS,
         )
         await Server(config).serve(sockets=[self._listener])
+
+
+def _protocol() -> type[asyncio.Protocol]:
+    """uvicorn's protocol, silent where garbage comes in the middle of an answer: its own 400 raises there."""
+    import h11  # both are uvicorn's, which is imported when the port is bound
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class Protocol(H11Protocol):
+        def send_400_response(self, msg: str) -> None:
+            if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+                super().send_400_response(msg)
+            else:
+                self.transport.close()
+
+    return Protocol

@@ -268,3 +268,31 @@ def test_the_extras_that_the_pages_name_exist() -> None:
         "optional-dependencies"
     ].keys()
     assert not any("chromadb" in line for line in project["dependencies"]), "494 MB stay optional"
+
+
+DISTRIBUTIONS = {
+    "markdown_it": "markdown-it-py",
+    "prometheus_client": "prometheus-client",
+    "pydantic_ai": "pydantic-ai-slim",
+    "pydantic_core": "pydantic",
+    "python_multipart": "python-multipart",
+    "rank_bm25": "rank-bm25",
+    "re2": "google-re2",
+}
+
+
+def _third_party(paths: list[Path]) -> set[str]:
+    names = {dotted.split(".")[0] for path in paths for _, dotted in _imports(_tree(path))}
+    return {DISTRIBUTIONS.get(name, name) for name in names - set(sys.stdlib_module_names) - {"qworkspace", "tests"}}
+
+
+def _named(requirements: list[str]) -> set[str]:
+    return {re.split(r"[\[<>=!~ ]", requirement, maxsplit=1)[0] for requirement in requirements}
+
+
+def test_what_is_imported_is_declared() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    base, extras = _named(project["dependencies"]), project["optional-dependencies"]
+    optional = {name for key, lines in extras.items() if key not in ("all", "dev") for name in {key, *_named(lines)}}
+    assert _third_party(SOURCES) - base - optional == set()
+    assert _third_party(TESTS) - base - optional - _named(extras["dev"]) == set()
