@@ -67,6 +67,7 @@ def test_the_main_part_is_preferred_when_there_is_one():
         ("<a href='http://[bad'>text</a>", "[text](http://[bad)"),
         ("<A HREF=http://x/>Text</A>", "[Text](http://x/)"),
         ("&#x41;&amp;&nosuch;&#xD800;", "A&&nosuch;\ufffd"),
+        ("&#" + "1" * 5_000 + ";", "&#" + "1" * 5_000 + ";"),
         ("<p></p><p></p>\n\n<div> </div>x", "x"),
     ],
 )

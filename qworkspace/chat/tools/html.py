@@ -98,6 +98,13 @@ def _find(text: str, what: str, start: int, missing: set[str]) -> int:
     return found
 
 
+def _unescaped(text: str) -> str:
+    try:
+        return html.unescape(text)
+    except ValueError:  # a character number of thousands of digits
+        return text
+
+
 @dataclass(slots=True)
 class _Writer:
     """Puts text together: white space collapsed, blocks in lines of their own."""
@@ -106,7 +113,7 @@ class _Writer:
     pre: int = 0
 
     def text(self, data: str) -> None:
-        data = html.unescape(data)
+        data = _unescaped(data)
         if self.pre:
             self.parts.append(data)
             return
@@ -146,7 +153,7 @@ class _Renderer:
 
     def take(self, token: Token) -> None:
         if token.name == "=title":
-            self.title = self.title or _SPACE.sub(" ", html.unescape(token.data)).strip()
+            self.title = self.title or _SPACE.sub(" ", _unescaped(token.data)).strip()
         elif self._skip:
             self._skipping(token.name)
         elif not token.name:
@@ -181,7 +188,7 @@ class _Renderer:
         if name in ("main", "article") and self._begun is None and self._main is None:
             self._begun = len(self.out.parts)
         if name == "a" and (href := _HREF.search(token.data)):
-            self._link = (html.unescape(next(filter(None, href.groups()), "")), len(self.out.parts))
+            self._link = (_unescaped(next(filter(None, href.groups()), "")), len(self.out.parts))
         elif name == "img" and (alt := _ALT.search(token.data)) and any(alt.groups()):
             self.out.text(f"[picture: {next(filter(None, alt.groups()))}]")
         elif name == "li":

@@ -14,8 +14,12 @@ from pathlib import Path, PurePath
 
 PATHS = 100
 FOLLOWED = 20
-_SAFE_REDIRECT = re.compile(r"(?:[012]?>&[012]|(?:&|[012])?>{1,2}\s*/dev/null)(?=[\s;&|]|\Z)")
-_ORDINARY = re.compile(r"""[^\\'"`$<>(){};&|\n0-2]+""")
+_TOKEN = re.compile(
+    r"""(?P<harmless>[012]?>&[012](?=[\s;&|]|\Z)|(?:&|[012])?>{1,2}[ \t]{0,9}/dev/null(?=[\s;&|]|\Z))
+    |(?P<joint>[;&|\n])
+    |(?P<word>[^\\'"`$<>(){};&|\n0-2]+|[0-2]|\\.|'[^']*'|"(?:[^"\\`$]|\\.|\$(?![({'"]))*+"|\$(?![({'"]))""",
+    re.VERBOSE | re.DOTALL,
+)
 _PATH = re.compile(r"""[^\s'"()=<>|;&,`{}]+""")
 _HOME = re.compile(r"\$HOME\b|\$\{HOME\}|(?<![^\s'\"=:<>(])~(?=/|[\s'\";&|)]|\Z)")
 _DEVICE = r"/dev/(?:sd[a-z]|hd[a-z]|vd[a-z]|xvd[a-z]|nvme\d|mmcblk\d|disk\d|rdisk\d|md\d|dm-\d|mapper/)"
@@ -48,44 +52,22 @@ class Surroundings:
 
 
 def simple_commands(line: str) -> list[str] | None:
-    """The commands of a line joined by `;`, `&`, `|`, `&&`, `||` or line ends.
+    """The commands of a line joined by `;`, `&`, `|`, `&&`, `||` or line ends, without harmless redirections.
 
     None when it holds something whose effect cannot be told from its words: substitutions, redirections into files,
     groups, functions, here-documents, an open quote.
     """
-    pieces, current, quote, position = [], "", "", 0
+    pieces, position = [""], 0
     while position < len(line):
-        char = line[position]
-        if quote != "'" and (
-            char == "`" or (char == "$" and line[position + 1 : position + 2] in ("(", "{", "'", '"'))
-        ):
+        token = _TOKEN.match(line, position)
+        if token is None:
             return None
-        if char == "\\" and quote != "'":
-            current += line[position : position + 2]
-            position += 2
-            continue
-        if quote:
-            quote = "" if char == quote else quote
-        elif char in "'\"":
-            quote = char
-        elif (run := _ORDINARY.match(line, position)) is not None:
-            current += run[0]
-            position = run.end()
-            continue
-        elif (safe := _SAFE_REDIRECT.match(line, position)) is not None:
-            position = safe.end()
-            continue
-        elif char in "<>(){}":
-            return None
-        elif char in ";&|\n":
-            pieces.append(current)
-            current, position = "", position + 1
-            continue
-        current += char
-        position += 1
-    if quote:
-        return None
-    return [piece.strip() for piece in [*pieces, current] if piece.strip()]
+        if token.lastgroup == "joint":
+            pieces.append("")
+        elif token.lastgroup == "word":
+            pieces[-1] += token[0]
+        position = token.end()
+    return [piece.strip() for piece in pieces if piece.strip()]
 
 
 def never(line: str, where: Surroundings) -> str | None:
