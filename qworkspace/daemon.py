@@ -171,10 +171,15 @@ class Daemon:
             print(line, flush=True)
 
     def _server_settings(self) -> ServerConfig:
-        """Where to listen. A config.json that cannot be used is shown later; its repair needs a running daemon."""
+        """Where to listen. A config.json that cannot be used is shown later; its repair needs a running daemon.
+
+        `InvalidConfig` when it is unclear who may come in.
+        """
         try:
             found = self._config.load_home().server if self._config.home_file.exists() else ServerConfig()
         except InvalidConfig as error:
+            if any(problem["path"] == "server.auth" for problem in error.details.get("problems", ())):
+                raise
             logger.error("%s; starting with the default address, agents stay off until it is mended", error.message)
             found = ServerConfig()
         host = self.options.host or found.host

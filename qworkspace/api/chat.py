@@ -93,15 +93,18 @@ async def content(call: Call, agent: RunningAgent, parts: Sequence[ContentPart])
 
 def _file_part(directory: Path, part: ContentPart, field: str) -> FilePart:
     path = (part.path or "").removeprefix(f"{UPLOADS}/")
-    root = Root(directory / UPLOADS)
+    root = Root(directory)
     try:
-        file = root.resolve(path)
+        file = root.resolve(f"{UPLOADS}/{path}" if path else path)
     except InvalidPath as error:
         raise InvalidPath(f"{field}: {error.message}", field=field) from None
+    place = root.relative(file)
+    if not place.startswith(f"{UPLOADS}/"):
+        raise InvalidPath(f"{field}: {part.path!r} is not in {UPLOADS}/", field=field)
     if not file.is_file():
         raise InvalidInput(f"{field}: there is no file {part.path!r}; upload it first", field=field)
     name, media_type = part.name or file.name, part.media_type or "application/octet-stream"
-    return FilePart(path=f"{UPLOADS}/{root.relative(file)}", media_type=media_type, name=name)
+    return FilePart(path=place, media_type=media_type, name=name)
 
 
 def turn_headers(live: LiveTurn) -> dict[str, str]:

@@ -25,6 +25,7 @@ WILDCARDS = frozenset({"0.0.0.0", "::", ""})
 TOKEN_NAMES = frozenset({"token", "access_token", "api_key", "apikey", "key"})
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 MAX_BODY = 10_000_000
+STRANGERS_BODY = 10_000  # of who is not known: enough for a pairing code
 LOG_SECONDS = 60.0
 CALLER = "qworkspace.caller"
 PAGE_POLICY = (
@@ -122,8 +123,9 @@ class Guard:
         check_origin(headers)
         known = self._api.known
         check_query(scope["query_string"], known.auth.is_token if known is not None else None)
-        scope[CALLER] = await self._caller(scope, headers)
-        await self._app(scope, _limited(receive, headers, self._api.access.max_body), send)
+        scope[CALLER] = caller = await self._caller(scope, headers)
+        most = self._api.access.max_body if caller is not NOBODY else min(STRANGERS_BODY, self._api.access.max_body)
+        await self._app(scope, _limited(receive, headers, most), send)
 
     async def _caller(self, scope: Scope, headers: Headers) -> Caller:
         public = self._is_public(scope["method"], scope["path"])
@@ -213,4 +215,5 @@ def _limited(receive: Receive, headers: Headers, limit: int) -> Receive:
 
 def too_large(limit: int) -> TooLarge:
     """The error of a request body over the limit."""
-    return TooLarge(f"the request body is larger than {limit:,} bytes (server.max_body_bytes)", limit=limit)
+    where = " (server.max_body_bytes)" if limit != STRANGERS_BODY else ""
+    return TooLarge(f"the request body is larger than {limit:,} bytes{where}", limit=limit)

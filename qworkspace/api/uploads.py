@@ -19,7 +19,8 @@ from qworkspace.base.files import Root, make_directory, storing, sync_directory
 from qworkspace.base.tasks import Threads
 from qworkspace.errors import InvalidInput, InvalidPath
 
-FOLDER = "files/uploads"
+FILES = "files"  # a link inside of the workspace must not lead from here to what controls the agent
+FOLDER = f"{FILES}/uploads"
 MOST_FILES = 20
 CHUNK = 256 * 1024
 NAMES_TRIED = 1000
@@ -106,6 +107,8 @@ class Uploads:
 
     def _open(self, name: str, media_type: str) -> Arriving:
         place = self._root.resolve(f"{FOLDER}/{name}")
+        if not self._root.relative(place).startswith(f"{FILES}/"):
+            raise InvalidPath(f"{FOLDER!r} is a link to a place that takes no uploads", field="name")
         make_directory(place.parent)
         temporary = place.with_name(f".{secrets.token_hex(8)}.part")
         with storing(place):

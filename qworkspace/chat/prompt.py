@@ -16,6 +16,7 @@ from qworkspace.base.problems import Problems
 from qworkspace.base.tasks import Threads
 from qworkspace.base.text import clean_text
 from qworkspace.base.zones import user_zone, zone_name
+from qworkspace.chat.tools.places import Place, place_of
 from qworkspace.config.models import AgentConfig
 from qworkspace.errors import InvalidPath
 from qworkspace.plugins.extensions import ContextNote, Mode, TurnContext
@@ -166,12 +167,15 @@ def _beginning(path: Path, most: int) -> tuple[bytes, int]:
 
 def _place(root: Root, name: str, allowed: Sequence[Path]) -> Path:
     try:
-        return root.resolve(name)
+        path = root.resolve(name)
     except InvalidPath:
         real = Path(os.path.realpath(root.resolve(name, follow=False)))
         if any(real.is_relative_to(place) for place in allowed):
             return real
         raise
+    if place_of(path.relative_to(root.path).parts) is Place.CLOSED:
+        raise InvalidPath(f"{name!r} leads to what belongs to the daemon")
+    return path
 
 
 def _decoded(name: str, data: bytes, size: int, limit: int) -> PromptFile:
