@@ -147,6 +147,21 @@ class ConfigDocuments:
         text = FileVersions().read(file).text
         return self._checked_agent(agent_id, Source(parse(text, file=file), file, text))[0]
 
+    def propose_agent(self, agent_id: str, text: str, *, patch: bool = False, name: str = "") -> Reading[AgentConfig]:
+        """What `text` would make of the agent's configuration: a whole agent.json, or a merge patch of the present one.
+
+        Masks stand for the secrets that are there. Errors name the lines of a whole text; `name` is what it is called.
+        """
+        self.profile(agent_id)
+        file = Path(name or "agent.json")
+        raw = parse(text, file=file)
+        with self._lock:
+            current = self._present(agent_id, needed=patch)
+            if not patch:  # with its masks first: mistakes have their places in the text
+                self._checked_agent(agent_id, Source(raw, file, text))
+            kept = self._unmasked(merge_patch(current, raw) if patch else raw, current)
+            return Reading(*self._checked_agent(agent_id, Source(kept, file)), file, dump(kept) if patch else text)
+
     # -- writing
 
     def save_home(self, raw: Raw, expected: str | None = None) -> str:
@@ -243,6 +258,23 @@ class ConfigDocuments:
         config, _ = check(HomeConfig, source, self._secrets.get, optional=_in_providers)
         self._directories(config, source)
 
+    def _unmasked(self, raw: Raw, current: Raw) -> Raw:
+        """`raw` as it may be stored: what its masks and resolved references stand for comes from `current`."""
+        kept: Raw = clean_value(keep_hidden(raw, current, self._secrets.get))
+        masked = masked_path(kept)
+        if masked is not None:
+            raise InvalidConfig("a mask is no value; give the secret itself or ${NAME}", path=dotted(masked))
+        return kept
+
+    def _present(self, agent_id: str, *, needed: bool) -> Raw:
+        """agent.json as written; nothing when it is broken, unless it is needed."""
+        try:
+            return self.raw_agent(agent_id)[0]
+        except InvalidConfig:
+            if needed:
+                raise
+            return {}
+
     def _raw(self, file: Path) -> tuple[Raw, str]:
         with self._lock:
             content = self._files.read(file)
@@ -253,10 +285,7 @@ class ConfigDocuments:
             current, version = self._raw(file)
             if expected is not None and expected != version:
                 raise VersionMismatch(f"{file} has changed since it was read", current=version)
-            kept = clean_value(keep_hidden(raw, current, self._secrets.get))
-            masked = masked_path(kept)
-            if masked is not None:
-                raise InvalidConfig("a mask is no value; give the secret itself or ${NAME}", path=dotted(masked))
+            kept = self._unmasked(raw, current)
             validate(kept)
             text = dump(kept)
             if version_of(text) != version:
