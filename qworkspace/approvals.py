@@ -44,6 +44,7 @@ MIGRATIONS = (
     """,
 )
 LOOK_AGAIN = 30.0  # seconds; time limits are wall time, which may be changed while we sleep
+SERVED_HELD = 10_000  # more than any running turns may ask
 StateName = Literal["pending", "allowed", "denied", "expired", "withdrawn"]
 _COLUMNS = (
     "id, agent_id, session_id, turn_id, call_id, tool, args, reason, state, created_at, expires_at,"
@@ -112,7 +113,7 @@ class ApprovalStore:
         self._waiters: dict[str, asyncio.Future[Approval]] = {}
         self._deadlines: dict[str, datetime] = {}
         self._expiry: asyncio.Task[None] | None = None
-        self._served: set[str] = set()
+        self._served: dict[str, None] = {}
         self.on_late_answer: Callable[[Approval], Awaitable[None]] | None = None
 
     async def start(self) -> None:
@@ -178,7 +179,9 @@ class ApprovalStore:
                 approval = await asyncio.shield(waiter)
         finally:
             self._waiters.pop(approval_id, None)
-        self._served.add(approval_id)
+        self._served[approval_id] = None
+        if len(self._served) > SERVED_HELD:
+            del self._served[next(iter(self._served))]
         return approval
 
     async def answer(
