@@ -56,14 +56,14 @@ class Controls:
             if turn is None:
                 raise NotFound("interrupted turn", session_id, "nothing waits to be resumed in this session")
             turn_id = turn.id
+        elif (await self._sessions.get_turn(turn_id)).session_id != session_id:
+            raise NotFound("turn", turn_id, "this session has no such turn")
         return (await self._runner.resume(turn_id)).id
 
     async def choose_model(self, session_id: str, name: str | None) -> str:
-        if name is not None:
-            ref = ModelRef.parse(name)
-            if str(ref) not in self._models.names():
-                known = ", ".join(self._models.names()) or "none is configured"
-                raise InvalidInput(f"no model {name!r}; known: {known}")
+        if name is not None and name not in self._models.names():
+            known = ", ".join(self._models.names()) or "none is configured"
+            raise InvalidInput(f"no model {name!r}; known: {known}")
         await self._sessions.set_setting(session_id, "model", name)
         return str((await self._chain(session_id))[0])
 

@@ -15,7 +15,7 @@ from qworkspace.chat.models import settings_of
 from qworkspace.chat.prompt import with_notes
 from qworkspace.chat.reliable import RetryPolicy, stream_reliably
 from qworkspace.chat.toolbox import Toolbox
-from qworkspace.chat.wire import ChatModel, Finished, Prompt, ReasoningDelta, TextDelta
+from qworkspace.chat.wire import ChatModel, Finished, Prompt, ReadFile, ReasoningDelta, TextDelta
 from qworkspace.errors import Conflict, ContextTooLong, ModelError
 from qworkspace.plugins.extensions import HookPoint, LoopHook, TurnContext
 from qworkspace.sessions.models import CallState, Message, ToolCallPart
@@ -38,6 +38,7 @@ class LoopParts:
     policy: RetryPolicy
     clock: Clock
     run_hooks: RunHooks
+    read_file: ReadFile
 
 
 class ModelLoop:
@@ -67,9 +68,11 @@ class ModelLoop:
 
     async def _finish_open_calls(self) -> None:
         """After a restart: run what never started, and answer for what did."""
-        last_calls = next((message.calls for message in reversed(self._own) if message.calls), [])
-        answered = {part.id for message in self._own for part in message.parts if part.type == "tool_result"}
-        still_open = [call for call in last_calls if call.id not in answered]
+        last = next((at for at in reversed(range(len(self._own))) if self._own[at].calls), None)
+        if last is None:
+            return
+        answered = {part.id for message in self._own[last:] for part in message.parts if part.type == "tool_result"}
+        still_open = [call for call in self._own[last].calls if call.id not in answered]
         if still_open:
             await self._run_calls(still_open, await self._parts.sessions.pending_calls(self._live.id))
 
@@ -123,6 +126,7 @@ class ModelLoop:
             messages=[*self._context.history, *own],
             tools=self._parts.toolbox.specs(),
             settings=settings_of(self._context.config.running),
+            read_file=self._parts.read_file,
         )
 
     async def _stream(self, prompt: Prompt) -> Message:
@@ -148,9 +152,7 @@ class ModelLoop:
         self._context.usage = self._context.usage.plus(event.usage)
         self._live.emit("usage", self._context.usage.model_dump())
         if event.reason in ("length", "content_filter") and not event.message.calls:
-            why = (
-                "the answer was cut at the length limit" if event.reason == "length" else "the provider cut the answer"
-            )
+            why = "at its length limit" if event.reason == "length" else "by the provider's content filter"
             self._notice(f"finish_{event.reason}", f"the answer was cut {why}")
         return event.message
 

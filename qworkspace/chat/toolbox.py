@@ -14,16 +14,19 @@ from pydantic import BaseModel, ValidationError
 
 from qworkspace.approvals import Approval, ApprovalStore
 from qworkspace.base.clock import Clock
+from qworkspace.base.waiting import ends_within
 from qworkspace.chat.live import LiveTurn
 from qworkspace.chat.tools.guard import Verdict, decide, enabled
 from qworkspace.chat.tools.output import shorten
 from qworkspace.chat.wire import ToolSpec
 from qworkspace.errors import QworkspaceError
-from qworkspace.plugins.extensions import Mode, Tool, ToolContext, ToolOutput, TurnContext
+from qworkspace.plugins.extensions import FileAccess, Mode, Tool, ToolContext, ToolOutput, TurnContext
 from qworkspace.sessions.models import CallState, ToolCallPart, ToolResultPart
 from qworkspace.sessions.store import SessionStore
 
 logger = logging.getLogger(__name__)
+# a tool that keeps to the limit itself ends better than one that is cancelled
+OWN_ENDING_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,7 @@ class ToolServices:
 
     sessions: SessionStore
     approvals: ApprovalStore
-    files: Any
+    files: FileAccess
     spill: Callable[[str], Awaitable[str]]
     clock: Clock
 
@@ -59,12 +62,18 @@ class Toolbox:
         for together, group in groupby(calls, key=self._only_reads):
             batch = list(group)
             if together and len(batch) > 1:
-                async with asyncio.TaskGroup() as running:
-                    tasks = [running.create_task(self._one(call, states)) for call in batch]
-                results += [task.result() for task in tasks]
+                results += await self._side_by_side(batch, states)
             else:
                 results += [await self._one(call, states) for call in batch]
         return results
+
+    async def _side_by_side(self, calls: list[ToolCallPart], states: Mapping[str, CallState]) -> list[ToolResultPart]:
+        try:
+            async with asyncio.TaskGroup() as running:
+                tasks = [running.create_task(self._one(call, states)) for call in calls]
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from failures
+        return [task.result() for task in tasks]
 
     def _only_reads(self, call: ToolCallPart) -> bool:
         tool = self._tools.get(call.name)
@@ -110,14 +119,29 @@ class Toolbox:
 
     async def _execute(self, tool: Tool, args: BaseModel, context: ToolContext) -> tuple[ToolOutput, str | None]:
         try:
-            output = await tool.run(context, args)
-            short, file = await shorten(output.text, context.spill)
+            output = await self._in_time(tool, tool.run(context, args))
+            short, file = await shorten(output.text, context.spill, self._context.config.running.tool_output_chars)
         except QworkspaceError as error:
             return ToolOutput(error.message, "error"), None
         except Exception as error:
             logger.exception("tool %s failed", tool.name)
             return ToolOutput(f"{tool.name} failed: {type(error).__name__}: {error}", "error"), None
         return ToolOutput(short, output.outcome), file
+
+    async def _in_time(self, tool: Tool, work: Awaitable[ToolOutput]) -> ToolOutput:
+        """What the tool answers; it is ended when that takes too long, or when the turn is."""
+        limit = self._context.config.running.tool_timeout
+        task = asyncio.ensure_future(work)
+        try:
+            ended = await ends_within(task, limit + OWN_ENDING_SECONDS, self._services.clock)
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+        if not ended:
+            return ToolOutput(f"{tool.name} was ended after {limit:g} s, the limit running.tool_timeout", "error")
+        if task.cancelled():
+            return ToolOutput(f"{tool.name} was cancelled from inside", "error")
+        return task.result()
 
     async def _ask(self, call: ToolCallPart, verdict: Verdict) -> Verdict:
         """Wait for a person. No answer within the time is a no; the question outlives a restart."""

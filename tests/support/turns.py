@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
@@ -29,6 +29,7 @@ from qworkspace.chat.prompt import PromptMaker
 from qworkspace.chat.reliable import RetryPolicy
 from qworkspace.chat.runner import TurnRunner
 from qworkspace.chat.toolbox import ToolServices
+from qworkspace.chat.tools.fence import Fence
 from qworkspace.chat.turn import TurnMachine, TurnParts
 from qworkspace.chat.wire import Finished, FinishReason, ModelEvent, Prompt, ReasoningDelta, TextDelta
 from qworkspace.config.models import AgentConfig, ModelRef, Price, TimeoutsConfig
@@ -109,7 +110,7 @@ class ScriptedModel:
         self.answers += [says(answer) if isinstance(answer, str) else answer for answer in answers]
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[ModelEvent, None]:
-        self.prompts.append(Prompt(prompt.system, list(prompt.messages), prompt.tools, prompt.settings))
+        self.prompts.append(replace(prompt, messages=list(prompt.messages)))
         answer = self.answers.pop(0) if self.answers else self.script(prompt)
         text, asked = "", list[ToolCallPart]()
         self.open += 1
@@ -258,7 +259,11 @@ class TurnBench:
             return f"files/.outputs/out_{len(self.spilled)}.txt"
 
         return ToolServices(
-            sessions=self.store, approvals=self.approvals, files=cast(Any, None), spill=spill, clock=self.clock
+            sessions=self.store,
+            approvals=self.approvals,
+            files=Fence(self.directory, self.directory.parent),
+            spill=spill,
+            clock=self.clock,
         )
 
     async def _close(self) -> None:
