@@ -237,6 +237,10 @@ async def test_the_history_before_a_turn_is_what_earlier_turns_said(bench: Bench
     assert [message.text for message in before.messages] == ["one", "1", "two", "2"]
     assert [item.message.text for item in before.stored] == ["one", "1", "two", "2"]
     assert [message.text for message in (await bench.store.history("s1")).messages] == ["one", "1", "two", "2"]
+    await bench.store.begin(waiting.id)
+    await bench.store.finish(waiting.id, TurnState.COMPLETED, reply=says("3"))
+    answered = [message.text for message in (await bench.store.history("s1")).messages]
+    assert answered == ["one", "1", "two", "2", "three", "3"]  # each answer behind its question
     await bench.talk(session="s2")
     with pytest.raises(NotFound):
         await bench.store.history("s2", before_turn=waiting.id)
