@@ -83,6 +83,15 @@ class Rotated(Model):
     browsers_revoked: int
 
 
+class RetiredFacts(Model):
+    """A replaced instance that still has turns."""
+
+    generation: int
+    turns: int
+    since_seconds: float
+    state: Literal["retired", "draining"] = Field(description="draining: it takes longer than usual")
+
+
 class AgentState(Model):
     id: str
     state: str
@@ -91,6 +100,8 @@ class AgentState(Model):
     active_turns: int
     queued_turns: int
     services: dict[str, Any] = Field(description="States of the started agent's services")
+    retired: list[RetiredFacts] = Field(description="Replaced instances whose last turns run")
+    edits_waiting: bool = Field(description="Edits wait until one of many replaced instances has ended")
     error: str | None = optional("Why its last start failed")
     problems: list[ProblemFacts]
 
@@ -105,6 +116,45 @@ class Status(Model):
     active_agent: str
     agents: list[AgentState]
     problems: list[ProblemFacts]
+
+
+# inbox
+
+
+class InboxQuery(Page):
+    unread: bool = Field(default=False, description="Only what nobody has read")
+    agent: AgentIdText | None = None
+
+
+class InboxItemFacts(Model):
+    """Something to read."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    id: str
+    agent_id: str | None
+    kind: str
+    severity: Literal["info", "warning", "error"]
+    title: str
+    body: str
+    created_at: datetime
+    read: bool
+    trace_id: str | None = optional()
+    settled_at: datetime | None = optional("When that was over, for what lasts a while")
+
+
+class InboxList(Model):
+    items: list[InboxItemFacts]
+    unread: int = Field(description="Unread items in all, whatever this page shows")
+    next_cursor: str | None
+
+
+class InboxRead(Model):
+    read: int = Field(description="How many were unread")
+
+
+class InboxCleared(Model):
+    removed: int
 
 
 # agents

@@ -8,8 +8,10 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp
 
 from qworkspace.api.admin_schemas import AgentBody, AgentConfigBody, AgentFacts, AgentList, AgentPatch, DeleteQuery
-from qworkspace.api.facts import active_agent, agent_facts
+from qworkspace.api.facts import active_agent, agent_facts, state_facts
 from qworkspace.api.operations import Call, Operation, json_answer, no_content
+from qworkspace.api.reload_schemas import ConfigWritten
+from qworkspace.api.reloads import reloaded
 from qworkspace.api.schemas import Page
 from qworkspace.base.ids import AgentId
 from qworkspace.config.hiding import mask
@@ -17,6 +19,7 @@ from qworkspace.errors import Conflict, InvalidInput
 
 ONE = "/api/agents/{agent_id}"
 PATCH_TYPES = ("application/json", "application/merge-patch+json")
+WRITTEN = "api"
 
 
 async def list_agents(call: Call) -> AgentList:
@@ -26,8 +29,8 @@ async def list_agents(call: Call) -> AgentList:
     start = _after(names, query.cursor)
     page = names[start : start + query.limit]
     states = services.manager.states()
-    found = [states[name] for name in page if name in states]
-    facts = await call.api.threads.run(lambda: [agent_facts(status, services.config) for status in found])
+    found = [state_facts(states[name], services.reloader) for name in page if name in states]
+    facts = await call.api.threads.run(lambda: [agent_facts(state, services.config) for state in found])
     more = start + query.limit < len(names)
     return AgentList(
         agents=facts, active_agent=active_agent(services.config), next_cursor=page[-1] if more and page else None
@@ -67,7 +70,7 @@ async def change_agent(call: Call) -> AgentFacts:
     texts = {key: value for key in ("name", "description") if (value := getattr(patch, key)) is not None}
     if texts:
         await call.api.threads.run(services.config.patch_agent, name, texts)
-        await _adopt(call, name)
+        await reloaded(call, name, WRITTEN)
     return await _facts(call, name)
 
 
@@ -102,28 +105,22 @@ async def read_config(call: Call) -> ASGIApp:
 
 
 async def replace_config(call: Call) -> ASGIApp:
-    """Write agent.json; a mask stands for the secret that is there already."""
+    """Write agent.json and apply it; a mask stands for the secret that is there already."""
     return await _write(call, call.services.config.save_agent)
 
 
 async def patch_config(call: Call) -> ASGIApp:
-    """Merge into agent.json (RFC 7396): what the patch does not name stays."""
+    """Merge into agent.json (RFC 7396) and apply it: what the patch does not name stays."""
     return await _write(call, call.services.config.patch_agent)
 
 
 async def _write(call: Call, write: Any) -> ASGIApp:
     config, name = call.services.config, call.agent_id
     await call.api.threads.run(write, name, call.body.root, expected_version(call))
-    await _adopt(call, name)
+    reload = await reloaded(call, name, WRITTEN)
     raw, version = await call.api.threads.run(config.raw_agent, name)
-    return config_answer(raw, version)
-
-
-async def _adopt(call: Call, name: AgentId) -> None:
-    """A started agent takes its changed configuration over from its next turn on."""
-    workspace = call.services.manager.find(name)
-    if workspace is not None:
-        workspace.adopt(await call.api.threads.run(call.services.config.load_agent, name, disabled=True))
+    written = ConfigWritten(version=version, reload=reload, config=mask(raw))
+    return json_answer(written, headers={"etag": _etag(version)})
 
 
 def expected_version(call: Call) -> str | None:
@@ -150,7 +147,8 @@ def config_answer(raw: dict[str, Any], version: str) -> ASGIApp:
 
 async def _facts(call: Call, name: AgentId) -> AgentFacts:
     services = call.services
-    return await call.api.threads.run(agent_facts, services.manager.state(name), services.config)
+    state = state_facts(services.manager.state(name), services.reloader)
+    return await call.api.threads.run(agent_facts, state, services.config)
 
 
 OPERATIONS = (
@@ -173,7 +171,7 @@ OPERATIONS = (
         "Write agent.json; If-Match refuses a stale write",
         "agents",
         body=AgentConfigBody,
-        answer=AgentConfigBody,
+        answer=ConfigWritten,
         headers=("If-Match",),
     ),
     Operation(
@@ -183,7 +181,7 @@ OPERATIONS = (
         "Merge a patch into agent.json",
         "agents",
         body=AgentConfigBody,
-        answer=AgentConfigBody,
+        answer=ConfigWritten,
         accepts=PATCH_TYPES,
         headers=("If-Match",),
     ),

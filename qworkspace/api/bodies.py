@@ -27,24 +27,28 @@ async def read(request: Request, model: type[M], accepts: tuple[str, ...] = ("ap
         raise invalid(error, "body") from None
 
 
-def check_content_type(request: Request, accepts: tuple[str, ...]) -> None:
-    """`InvalidInput` (415) unless the request says it carries one of `accepts`."""
+async def read_text(request: Request, accepts: tuple[str, ...]) -> tuple[str, str]:
+    """The content type and the body as a text; 415 for another content type, 400 for what is not UTF-8."""
+    return check_content_type(request, accepts), _decoded(await request.body())
+
+
+def check_content_type(request: Request, accepts: tuple[str, ...]) -> str:
+    """The content type, one of `accepts`; `InvalidInput` (415) for any other."""
     given = request.headers.get("content-type", "")
     kind, _, parameters = given.partition(";")
     charset = parameters.lower().replace('"', "").replace(" ", "").partition("charset=")[2] or "utf-8"
-    if kind.strip().lower() not in accepts or charset.partition(";")[0] not in ("utf-8", "utf8"):
+    kind = kind.strip().lower()
+    if kind not in accepts or charset.partition(";")[0] not in ("utf-8", "utf8"):
         raise InvalidInput(
             f"the content type {given[:100]!r} is not accepted here; send {' or '.join(accepts)} in UTF-8",
             code="unsupported_media_type",
         )
+    return kind
 
 
 def parse(body: bytes) -> Any:
     """JSON as values; lone surrogates become U+FFFD, NaN and infinities are refused."""
-    try:
-        text = body.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InvalidInput(f"the body is not UTF-8 (byte {error.start})", code="invalid_json") from None
+    text = _decoded(body)
     try:
         value = json.loads(text, parse_constant=_no_constant)
         if "\\ud" in text.lower() or text.count("[") + text.count("{") > DEEPEST:
@@ -53,6 +57,13 @@ def parse(body: bytes) -> Any:
         reason = str(error) if isinstance(error, ValueError) else TOO_DEEP
         raise InvalidInput(f"the body is not accepted as JSON: {reason}", code="invalid_json") from None
     return value
+
+
+def _decoded(body: bytes) -> str:
+    try:
+        return body.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"the body is not UTF-8 (byte {error.start})", code="invalid_json") from None
 
 
 def _no_constant(name: str) -> NoReturn:

@@ -12,28 +12,30 @@ from qworkspace.errors import InvalidConfig
 
 if TYPE_CHECKING:
     from qworkspace.workspace.manager import AgentStatus
+    from qworkspace.workspace.reload import Reloader
 
 
-def agent_state(status: AgentStatus) -> AgentState:
+def agent_state(status: AgentStatus, reloader: Reloader) -> AgentState:
     """An agent's status, without its configuration."""
-    return AgentState(**_state(status))
+    return AgentState(**state_facts(status, reloader))
 
 
-def agent_facts(status: AgentStatus, store: ConfigStore) -> AgentFacts:
-    """An agent's status and what its configuration says of it; reads its agent.json unless that is cached."""
+def agent_facts(state: dict[str, Any], store: ConfigStore) -> AgentFacts:
+    """The `state_facts` of an agent and what its configuration says; reads its agent.json unless that is cached."""
+    agent_id = str(state["id"])
     home = usable_home(store)
-    config = _usable_agent(store, status.agent_id)
-    profile = store.profile(status.agent_id)
+    config = _usable_agent(store, agent_id)
+    profile = store.profile(agent_id)
     model = (config.model if config is not None else None) or home.default_model
     return AgentFacts(
-        **_state(status),
-        name=(config.name if config is not None else "") or status.agent_id,
+        **state,
+        name=(config.name if config is not None else "") or agent_id,
         description=config.description if config is not None else "",
         language=config.language if config is not None else None,
         model=str(model) if model is not None else None,
-        active=home.agents.active_agent == status.agent_id,
+        active=home.agents.active_agent == agent_id,
         start=profile.start,
-        workspace_dir=str(store.agent_dir(status.agent_id)),
+        workspace_dir=str(store.agent_dir(agent_id)),
     )
 
 
@@ -57,7 +59,8 @@ def _usable_agent(store: ConfigStore, agent_id: str) -> AgentConfig | None:
         return store.last_good_agent(agent_id)
 
 
-def _state(status: AgentStatus) -> dict[str, Any]:
+def state_facts(status: AgentStatus, reloader: Reloader) -> dict[str, Any]:
+    """What is known of an agent without reading anything."""
     return {
         "id": status.agent_id,
         "state": status.state.value,
@@ -66,6 +69,8 @@ def _state(status: AgentStatus) -> dict[str, Any]:
         "active_turns": status.active_turns,
         "queued_turns": status.queued_turns,
         "services": status.services,
+        "retired": reloader.retired(status.agent_id) if reloader else [],
+        "edits_waiting": reloader.waits(status.agent_id) if reloader else False,
         "error": status.error or None,
         "problems": [problem_facts(problem) for problem in status.problems],
     }

@@ -26,7 +26,10 @@ Handler = Callable[["Call"], Awaitable[BaseModel | ASGIApp]]
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """`body`, `query` and `answer` are the models that validate and that the OpenAPI document is made from."""
+    """`body`, `query` and `answer` are the models that validate and that the OpenAPI document is made from.
+
+    With `parsed` off the handler reads the body itself, as a text whose places it can name.
+    """
 
     method: Method
     path: str
@@ -39,6 +42,7 @@ class Operation:
     status: int = 200
     media_types: tuple[str, ...] = ("application/json",)
     accepts: tuple[str, ...] = ("application/json",)
+    parsed: bool = True
     public: bool = False
     headers: tuple[str, ...] = ()
 
@@ -102,7 +106,7 @@ class Endpoint:
             await self._build(operation)
         request = Request(scope, receive)
         call = Call(self._api, request, query=_query(operation, request))
-        if operation.body is not None:
+        if operation.body is not None and operation.parsed:
             call.body = await bodies.read(request, operation.body, operation.accepts)
         answer = await operation.handler(call)
         if isinstance(answer, BaseModel):

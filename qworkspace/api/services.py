@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from qworkspace.api.sse import StreamLimits
 from qworkspace.base.clock import Clock
@@ -27,9 +27,11 @@ if TYPE_CHECKING:
     from qworkspace.chat.live import LiveTurn
     from qworkspace.config.models import AgentConfig
     from qworkspace.config.store import ConfigStore
+    from qworkspace.inbox import InboxStore
     from qworkspace.sessions.models import TurnRequest
     from qworkspace.sessions.store import SessionStore
     from qworkspace.workspace.manager import AgentStatus
+    from qworkspace.workspace.reload import Reloader
 
 
 KEYS_KEPT = 1000
@@ -83,9 +85,6 @@ class RunningAgent(Protocol):
 
     def turn_counts(self) -> tuple[int, int]:
         """Turns that run, and turns that wait."""
-
-    def adopt(self, config: AgentConfig) -> None:
-        """Take over a changed configuration from the next turn on."""
 
 
 class Agents(Protocol):
@@ -142,6 +141,8 @@ class ApiServices:
     auth: Auth
     metrics: Metrics
     shutdown: Callable[[str], None]
+    reloader: Reloader = cast("Reloader", None)
+    inbox: InboxStore = cast("InboxStore", None)
 
 
 class NewSessions:

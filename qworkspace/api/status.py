@@ -21,7 +21,7 @@ async def status(call: Call) -> Status:
         home=str(info.home),
         watch_mode=call.api.watch_mode,
         active_agent=active_agent(services.config),
-        agents=[agent_state(known) for known in services.manager.states().values()],
+        agents=[agent_state(known, services.reloader) for known in services.manager.states().values()],
         problems=[problem_facts(problem) for problem in services.problems.of()],
     )
 

@@ -31,11 +31,16 @@ from qworkspace.chat.live import LiveTurn, StopReason
 from qworkspace.chat.runner import TurnRunner
 from qworkspace.config.store import ConfigStore
 from qworkspace.errors import QworkspaceError
+from qworkspace.inbox import MIGRATIONS as INBOX_TABLES
+from qworkspace.inbox import InboxStore
 from qworkspace.sessions.models import Message as Said
 from qworkspace.sessions.models import TextPart, TurnState, Usage
 from qworkspace.sessions.store import SessionStore
+from qworkspace.workspace.history import MIGRATIONS as RELOAD_TABLES
+from qworkspace.workspace.history import ReloadHistory
 from qworkspace.workspace.manager import MultiAgentManager
 from qworkspace.workspace.registry import WorkspaceRegistry
+from qworkspace.workspace.reload import Reloader
 from qworkspace.workspace.services import ServiceDescriptor
 from qworkspace.workspace.shared import SharedServices
 from qworkspace.workspace.workspace import CHATS, SESSIONS, Workspace
@@ -105,10 +110,16 @@ class ApiBench:
         self.problems = Problems(self.clock, self.bus)
         self.config = ConfigStore(home, environ={})
         self.metrics = PrometheusMetrics(self.bus)
-        tables = {"approvals": APPROVAL_TABLES, "browsers": (BROWSER_TABLE,)}
+        tables = {
+            "approvals": APPROVAL_TABLES,
+            "browsers": (BROWSER_TABLE,),
+            "inbox": INBOX_TABLES,
+            "reloads": RELOAD_TABLES,
+        }
         self.database = Database(home / ".daemon" / "home.db", migrations=tables, threads=self.threads)
         self.auth = Auth(self.database, token=self.config.secrets().token, clock=self.clock)
         self.approvals = ApprovalStore(self.database, clock=self.clock, bus=self.bus)
+        self.inbox = InboxStore(self.database, clock=self.clock, bus=self.bus)
         self.closers: dict[str, Closer] = {}
         self.shutdowns: list[str] = []
         self.shared = SharedServices(
@@ -121,10 +132,11 @@ class ApiBench:
             approvals=self.approvals,
             metrics=self.metrics,
         )
-        registry = WorkspaceRegistry(self.shared, cast(Any, lambda workspace: Scripted(self, workspace)))
-        registry.services.add(SESSIONS, self._sessions, owner="test")
-        registry.services.add(CHATS, self._chats, owner="test")
-        self.manager = MultiAgentManager(self.shared, registry)
+        self.registry = WorkspaceRegistry(self.shared, cast(Any, lambda workspace: Scripted(self, workspace)))
+        self.registry.services.add(SESSIONS, self._sessions, owner="test")
+        self.registry.services.add(CHATS, self._chats, owner="test")
+        self.manager = MultiAgentManager(self.shared, self.registry)
+        self.reloader = Reloader(self.manager, self.registry, self.shared, ReloadHistory(self.database))
         info = Info(version="1.2.3", started_at=self.clock.now(), home=home)
         self.api = Api(info, clock=self.clock, threads=self.threads, access=QUICK)
         self.app: ASGIApp = create_app(self.api, console=console) if console else create_app(self.api)
@@ -141,6 +153,7 @@ class ApiBench:
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
         await self.manager.stop(0)
+        await self.reloader.stop()
         await self.approvals.stop()
         await self.database.close()
         self.bus.log.close()
@@ -157,6 +170,8 @@ class ApiBench:
             auth=self.auth,
             metrics=self.metrics,
             shutdown=self.shutdowns.append,
+            reloader=self.reloader,
+            inbox=self.inbox,
         )
 
     @property
