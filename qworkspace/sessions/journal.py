@@ -171,11 +171,6 @@ def reopen(db: sqlite3.Connection, turn_id: str) -> Turn:
     return get_turn(db, turn_id)
 
 
-def any_open(db: sqlite3.Connection) -> bool:
-    """Whether a turn waits or runs."""
-    return db.execute("SELECT 1 FROM turns WHERE state IN ('queued', 'running') LIMIT 1").fetchone() is not None
-
-
 def recover(db: sqlite3.Connection, now: datetime) -> list[Turn]:
     """Mark what an earlier process left open as interrupted and keep what it had said."""
     rows = db.execute(

@@ -50,7 +50,11 @@ class SessionStore:
     async def start(self) -> None:
         """Open the file, mended if need be, and mark what an earlier process left open."""
         await self._database.open()
-        await self.recover()
+        try:
+            await self.recover()
+        except BaseException:
+            await self._database.close()
+            raise
 
     def activate(self) -> None:
         """Nothing here acts by itself."""
@@ -122,8 +126,6 @@ class SessionStore:
 
     async def recover(self) -> list[Turn]:
         """Mark the turns that an earlier process left open as interrupted; those turns."""
-        if not await self._read(journal.any_open):
-            return []
         return await self._write(journal.recover, self._clock.now())
 
     async def get_turn(self, turn_id: str) -> Turn:
