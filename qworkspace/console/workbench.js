@@ -11,7 +11,8 @@ import { takeCode } from "./pairing.js";
 import { Sidebar } from "./sidebar.js";
 
 const REFRESH_MS = 150;
-const ABOUT_AGENTS = /^(?:agent|workspace|problem|turn)\./;
+const ABOUT_AGENTS = /^(?:agent|workspace|problem)\./;
+const FEW_AGENTS = 50; // so many are read again at each turn, to show who is busy
 const narrow = matchMedia("(max-width: 760px)");
 
 /** `on.unpaired()` when the daemon does not let this browser in any more. */
@@ -129,7 +130,7 @@ export class Workbench {
     if (type === "turn.started" && here) this.conversation.discover(turnId);
     if (type === "turn.completed" && sessionId && !here) this.sidebar.markUnread(sessionId, agentId);
     if (type.startsWith("approval.") && type !== "approval.created") this.approvalEnded(type, data);
-    this.refreshSoon(ABOUT_AGENTS.test(type));
+    this.refreshSoon(ABOUT_AGENTS.test(type) || this.agents.length <= FEW_AGENTS);
   }
 
   approvalEnded(type, { approval_id: approvalId, decision }) {

@@ -16,6 +16,8 @@ from tests.console.browser import Chat, Watch, launch, pair
 from tests.support.daemon import DaemonProcess, write_home
 
 ROOT = Path(__file__).resolve().parents[2]
+# little to draw: these tests read the page more than they look at it
+CHEAP = {"viewport": {"width": 900, "height": 600}, "reduced_motion": "reduce"}
 NewContext = Callable[..., BrowserContext]
 Script = Callable[[Sequence[dict[str, Any]] | None], None]
 
@@ -69,7 +71,7 @@ def new_context(browser: Browser) -> Iterator[NewContext]:
     made: list[tuple[BrowserContext, Watch]] = []
 
     def make(**options: Any) -> BrowserContext:
-        context = browser.new_context(**({"locale": "en-GB"} | options))
+        context = browser.new_context(**(CHEAP | {"locale": "en-GB"} | options))
         made.append((context, Watch(context)))
         return context
 

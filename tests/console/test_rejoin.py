@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from tests.console.browser import Chat, pair, words
 from tests.console.conftest import NewContext
@@ -58,6 +58,24 @@ def test_while_the_network_is_away_the_page_says_so_and_catches_up(
         assert chat.shown() == "echo: said while away" == chat.stored()
         expect(chat.page.get_by_text("The connection to the daemon is lost")).to_be_hidden()
         context.close()
+
+
+def test_a_message_is_said_once_whatever_is_lost_of_its_sending(chat: Chat) -> None:
+    def lose_the_answer(route: Route) -> None:
+        route.fetch()
+        route.abort()
+
+    chat.page.route("**/chat", lose_the_answer, times=1)
+    chat.say("said once").wait_for("completed")
+    chat.page.route("**/chat", lambda route: route.abort())
+    chat.say("sent before a reload")
+    chat.page.unroute_all()
+    chat.page.reload()
+    chat.wait_for("completed")
+    expect(chat.turn).to_contain_text("echo: sent before a reload")
+    stored = chat.daemon.messages(session=chat.session)
+    assert [m["text"] for m in stored if m["role"] == "user"] == ["said once", "sent before a reload"]
+    expect(chat.page.locator(".turn")).to_have_count(2)
 
 
 def test_an_answer_that_a_crash_interrupts_is_resumed_by_a_button(chat: Chat, daemon: DaemonProcess) -> None:
