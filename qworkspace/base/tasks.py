@@ -101,7 +101,10 @@ class SingleFlight(Generic[T]):
 
 
 class Debounce:
-    """Calls `action` once `seconds` after the last `poke`, one call at a time."""
+    """Calls `action` once `seconds` after the last `poke`, one call at a time.
+
+    Pokes that never cease do not keep it from acting: it acts after ten times `seconds` in any case.
+    """
 
     def __init__(self, seconds: float, action: Callable[[], Awaitable[None]], *, clock: Clock, tasks: Tasks) -> None:
         self.seconds = seconds
@@ -118,11 +121,14 @@ class Debounce:
             self._runner = self._tasks.start(self._run(), name="debounce")
 
     async def _run(self) -> None:
+        waited = 0.0
         while True:
             seen = self._pokes
             await self._clock.sleep(self.seconds)
-            if seen != self._pokes:
+            waited += self.seconds
+            if seen != self._pokes and waited < self.seconds * 10:
                 continue
             await self._action()
+            waited = 0.0
             if seen == self._pokes:
                 return

@@ -70,6 +70,27 @@ def look(root: Path, shape: Shape, before: Snapshot) -> Snapshot:
     return Snapshot(files, directories)
 
 
+def matters(root: Path, shape: Shape, path: Path) -> bool:
+    """Whether an event on `path` can change what `look` finds: one of the files, or a directory on the way to them.
+
+    Paths outside of `root` are where links lead to, and matter.
+    """
+    if not path.is_relative_to(root):
+        return True
+    relative = path.relative_to(root).as_posix()
+    folder, _, name = relative.rpartition("/")
+    for pattern, names in shape:
+        if _is_directory(relative, pattern or ".") or pattern.startswith(f"{relative}/"):
+            return True
+        if _is_directory(folder, pattern) and any(fnmatch.fnmatchcase(name, wanted) for wanted in names):
+            return True
+    return False
+
+
+def _is_directory(folder: str, pattern: str) -> bool:
+    return fnmatch.fnmatchcase(folder, pattern) and folder.count("/") == pattern.count("/")
+
+
 def differences(before: Snapshot, after: Snapshot) -> set[str]:
     """Names whose content is another, that are new, or that are gone."""
     names = before.files.keys() | after.files.keys()

@@ -18,7 +18,7 @@ from qworkspace.base.mounts import without_events
 from qworkspace.base.problems import Problems
 from qworkspace.base.tasks import Debounce, Tasks, Threads
 from qworkspace.config.models import WatchConfig
-from qworkspace.workspace.snapshot import Shape, Snapshot, differences, look
+from qworkspace.workspace.snapshot import Shape, Snapshot, differences, look, matters
 
 logger = logging.getLogger(__name__)
 
@@ -209,7 +209,12 @@ class Watch:
         if paths is None:
             self._changed.set()
             return
-        self._look_into({str(Path(path).parent) for path in paths} | set(paths))
+        noticed = [Path(path) for path in paths]
+        for place in self._places.values():
+            folders = place.seen.directories
+            near = (path for path in noticed if str(path.parent) in folders or str(path) in folders)
+            if any(matters(place.root, place.shape, path) for path in near):
+                place.debounce.poke()
 
 
 class Eyes:

@@ -10,7 +10,7 @@ import sys
 
 from tests.benchmarks.harness import Figure
 
-BENCHMARKS = ("install", "startup", "turns", "agents")
+BENCHMARKS = ("install", "startup", "turns", "agents", "reload")
 
 
 def main(arguments: list[str]) -> int:

@@ -17,7 +17,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -26,6 +27,7 @@ import httpx
 
 from qworkspace.base.lock import read_holder
 
+# `verify=False` below: there is no TLS on the loopback, and loading certificates takes 50 ms per client
 START_SECONDS = 30.0
 STOP_SECONDS = 20.0
 
@@ -65,13 +67,20 @@ class DaemonProcess:
     """One home and, while started, the `qworkspace up` process that serves it."""
 
     def __init__(
-        self, home: Path, *, arguments: Sequence[str] = (), environ: Mapping[str, str] | None = None, port: int = 0
+        self,
+        home: Path,
+        *,
+        arguments: Sequence[str] = (),
+        environ: Mapping[str, str] | None = None,
+        port: int = 0,
+        module: str = "qworkspace",
     ) -> None:
         self.home = home
         self.port = port
         self.process: subprocess.Popen[bytes] | None = None
         self.output = home.parent / f"{home.name}.output"
         self._arguments = arguments
+        self._module = module
         self._environ = dict(environ or {})
 
     def __enter__(self) -> Self:
@@ -101,7 +110,7 @@ class DaemonProcess:
     def start(self, *, ready: bool = True) -> Self:
         """Run `qworkspace up` and wait until /healthz (and /readyz unless told otherwise) answers."""
         assert self.process is None, "already started"
-        command = [sys.executable, "-m", "qworkspace", "up", "--home", str(self.home), "--port", str(self.port)]
+        command = [sys.executable, "-m", self._module, "up", "--home", str(self.home), "--port", str(self.port)]
         with self.output.open("ab") as output:
             self.process = subprocess.Popen(
                 [*command, *self._arguments],
@@ -128,7 +137,7 @@ class DaemonProcess:
         while time.monotonic() < end:
             self._must_live()
             try:
-                answer = httpx.get(self.url + path, timeout=5)
+                answer = httpx.get(self.url + path, timeout=5, verify=False)
                 if answer.status_code == 200:
                     return answer
                 last = answer.text
@@ -139,11 +148,11 @@ class DaemonProcess:
 
     def client(self, *, token: bool = True, timeout: float = 30.0) -> httpx.Client:
         """A client with the access token; close it."""
-        return httpx.Client(base_url=self.url, headers=self._headers(token), timeout=timeout)
+        return httpx.Client(base_url=self.url, headers=self._headers(token), timeout=timeout, verify=False)
 
     def async_client(self, *, token: bool = True, timeout: float = 30.0) -> httpx.AsyncClient:
         """The same for async tests; close it."""
-        return httpx.AsyncClient(base_url=self.url, headers=self._headers(token), timeout=timeout)
+        return httpx.AsyncClient(base_url=self.url, headers=self._headers(token), timeout=timeout, verify=False)
 
     def request(self, method: str, path: str, *, token: bool = True, **options: Any) -> httpx.Response:
         """One request with the access token."""
@@ -225,6 +234,21 @@ class DaemonProcess:
     def text(self) -> str:
         """What the daemon has printed so far."""
         return self.output.read_text(encoding="utf-8", errors="replace") if self.output.exists() else ""
+
+    def said(self) -> str:
+        """Everything that was printed or logged."""
+        logs = sorted((self.home / ".daemon" / "log").glob("*"))
+        return self.text() + "".join(path.read_text(encoding="utf-8") for path in logs)
+
+    @contextmanager
+    def unsurprised(self) -> Iterator[None]:
+        """Whatever the block does, the daemon answers after it and has met nothing that it did not expect."""
+        before = len(self.said())
+        yield
+        with self.client(token=False) as client:
+            assert client.get("/healthz").status_code == 200
+        new = self.said()[before:]
+        assert "Traceback" not in new and "unexpected error" not in new, new
 
     def log(self) -> list[dict[str, Any]]:
         """The lines of its log file."""

@@ -15,9 +15,8 @@ from qworkspace.base.mounts import without_events
 from qworkspace.base.problems import Problems
 from qworkspace.base.tasks import Threads
 from qworkspace.config.models import WatchConfig
-from qworkspace.workspace.snapshot import AGENT_SHAPE, Snapshot, differences, look
+from qworkspace.workspace.snapshot import AGENT_SHAPE, Snapshot, differences, look, matters
 from qworkspace.workspace.watch import Watch, WatchMode
-
 
 Save = Callable[[Path, str], None]
 
@@ -148,6 +147,31 @@ async def test_other_files_cost_nothing(bench: Bench) -> None:
     snapshot = await asyncio.to_thread(fill)
     assert set(snapshot.files) == {"agent.json"}
     assert all("node_modules" not in name for name in snapshot.directories)
+
+
+async def test_a_busy_file_beside_it_does_not_hold_an_edit_up(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "events")
+    await bench.start()
+    busy = asyncio.create_task(_keep_writing(tmp_path / "server.log"))
+    in_place(tmp_path / "agent.json", "{}")
+    await bench.until("agent.json")
+    busy.cancel()
+    await bench.stop()
+
+
+async def _keep_writing(path: Path) -> None:
+    while True:
+        in_place(path, "x")
+        await asyncio.sleep(0.02)
+
+
+def test_only_events_that_can_change_something_matter() -> None:
+    root = Path("/w")
+    for name in ("agent.json", "SOUL.md", "memory", "memory/2026-01-01.md", "skills/a", "skills/a/SKILL.md", "plugins"):
+        assert matters(root, AGENT_SHAPE, root / name), name
+    for name in ("ticks", "files", "files/x.md", "memory/x.tmp", "skills/a/b/SKILL.md", "drivers/a/b.json", ".state"):
+        assert not matters(root, AGENT_SHAPE, root / name), name
+    assert matters(root, AGENT_SHAPE, Path("/elsewhere/agent.json"))
 
 
 async def test_a_link_is_followed_to_where_it_is_edited(tmp_path: Path) -> None:
