@@ -192,7 +192,7 @@ class Reloader:
         try:
             self._manager.swap(old, new, change.moved)
         except Exception as error:
-            await new.stop(keep=change.moved)
+            await new.stop()
             return await self._unbuilt(old, trigger, Outcome.ROLLED_BACK, change, error)
         swapped = clock.monotonic()
         timings = Timings(build_ms=_ms(built - began), swap_ms=_ms(swapped - built))

@@ -13,8 +13,9 @@ from qworkspace.base.database import Database
 from qworkspace.base.tasks import Threads
 from qworkspace.workspace.history import MIGRATIONS, Outcome, Reload, ReloadHistory
 from qworkspace.workspace.reload import Reloader
+from qworkspace.workspace.services import ServiceDescriptor
 from tests.support.agents import Agency, passing, settled, stopped
-
+from tests.support.services import Recorder
 
 
 class Reloads(Agency):
@@ -192,6 +193,28 @@ async def test_edits_wait_while_four_replaced_instances_have_turns(agency: Reloa
     done = await waiting
     assert done is not None and done.outcome is Outcome.APPLIED
     assert not agency.reloader.waits("anna")
+
+
+async def test_an_end_of_the_agent_during_a_reload_ends_the_services_that_were_to_move(tmp_path: Path) -> None:
+    reloads = Reloads(tmp_path / "home")
+
+    def slow(_: object) -> Recorder:
+        return Recorder("slow", reloads.journal, clock=reloads.clock, start_seconds=5)
+
+    reloads.registry.services.add("slow", lambda _: ServiceDescriptor("slow", slow, 30, ("cron",)), owner="test")
+    await reloads.database.open()
+    starting = asyncio.create_task(reloads.manager.get("anna"))
+    await passing(reloads, 6)
+    await starting
+    reloads.edit(cron={"enabled": False})
+    wanted = reloads.reloader.request("anna", "edit")
+    await settled(reloads, 1)
+    await stopped(reloads)
+    await passing(reloads, 10)
+    done = await wanted
+    assert done is not None and (done.outcome, done.moved) == (Outcome.ROLLED_BACK, ("main", "chats"))
+    assert {step for step in reloads.journal if step[0] == "-"} == {"-anna", "-anna/chats", "-slow"}
+    await reloads.close()
 
 
 async def test_an_edit_of_a_dormant_agent_starts_nothing(tmp_path: Path) -> None:
