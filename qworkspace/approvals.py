@@ -17,6 +17,7 @@ from qworkspace.base.events import EventBus
 from qworkspace.base.ids import new_id
 from qworkspace.base.tasks import Tasks
 from qworkspace.base.text import clean_text, clean_value
+from qworkspace.base.waiting import happens_within
 from qworkspace.errors import Conflict, NotFound, StorageError
 
 # steps of the component `approvals` of home.db
@@ -112,6 +113,7 @@ class ApprovalStore:
         self._tasks = Tasks("approvals")
         self._waiters: dict[str, asyncio.Future[Approval]] = {}
         self._deadlines: dict[str, datetime] = {}
+        self._new_deadline = asyncio.Event()
         self._expiry: asyncio.Task[None] | None = None
         self._served: dict[str, None] = {}
         self.on_late_answer: Callable[[Approval], Awaitable[None]] | None = None
@@ -156,6 +158,7 @@ class ApprovalStore:
         await self._database.write(lambda db: _insert(db, approval))
         self._waiter(approval.id)
         self._deadlines[approval.id] = expires_at
+        self._new_deadline.set()
         self._watch()
         self._publish("approval.created", approval, tool=approval.tool, expires_at=expires_at.isoformat())
         return approval
@@ -264,7 +267,8 @@ class ApprovalStore:
     async def _expire_in_time(self) -> None:
         while self._deadlines:
             left = (min(self._deadlines.values()) - self._clock.now()).total_seconds()
-            await self._clock.sleep(min(max(left, 0.0), LOOK_AGAIN))
+            self._new_deadline.clear()
+            await happens_within(self._new_deadline, min(max(left, 0.0), LOOK_AGAIN), self._clock)
             try:
                 await self._expire_due()
             except StorageError:

@@ -1,4 +1,4 @@
-"""Tokens, cookies, pairing and what is listened on; and that no secret is ever shown: against real daemons."""
+"""Tokens, cookies, pairing, sizes, and that no secret is ever shown: against real daemons."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from tests.service.conftest import MakeDaemon
 from tests.support.daemon import DaemonProcess, write_home, write_json
 from tests.support.guarded import KEY, GuardedHome, guarded_home
 from tests.support.model_process import ModelProcess
-from tests.support.raw import Answer, Raw, head
+from tests.support.raw import Answer, Raw, head, read_answer
 
 PUBLIC = {"/healthz", "/readyz", "/api/pair"}
+CHAT = "/api/agents/default/chat"
 
 
 def raw_of(daemon: DaemonProcess, *, token: bool = True, address: str = "127.0.0.1") -> Raw:
@@ -158,6 +159,92 @@ def test_a_new_token_closes_the_old_one_at_once(running: DaemonProcess) -> None:
     log = running.text() + (running.home / ".daemon/log/qworkspace.log").read_text(encoding="utf-8")
     assert [token for token in (old.token, new.token, newest.token) if token in log] == []
     running.start()
+
+
+# sizes and shapes
+
+
+@pytest.fixture
+def raw(running: DaemonProcess) -> Iterator[Raw]:
+    with running.unsurprised():
+        yield raw_of(running)
+
+
+def test_bodies_over_the_limit_are_refused_announced_chunked_and_slow(raw: Raw, running: DaemonProcess) -> None:
+    kind, uploads = ("Content-Type", "application/json"), "/api/agents/default/uploads?name=big.bin"
+    announced = [("Host", f"127.0.0.1:{raw.port}"), kind, ("Authorization", f"Bearer {raw.token}")]
+    huge = [*announced, ("Content-Length", "999999999999")]
+    assert raw.send(head("POST", CHAT, huge)).status == 413  # before a byte of it was sent
+    chunk = b"100000\r\n" + b" " * 0x100000 + b"\r\n"
+    for target in (CHAT, uploads):
+        begin = head("POST", target, [*announced, ("Transfer-Encoding", "chunked")])
+        assert raw.send(begin, *[chunk] * 12).status == 413, target
+    begin = head("POST", uploads, [*announced, ("Transfer-Encoding", "chunked")])
+    with closing(raw.connect()) as slow:
+        slow.sendall(begin + b"5\r\nhello")
+        assert running.chat("meanwhile", session="s2")["status"] == "completed"
+    uploaded = uploaded_files(running)
+    assert not [name for name in uploaded if name.endswith(".part") or "big" in name], uploaded
+
+
+def uploaded_files(daemon: DaemonProcess) -> list[str]:
+    """What was uploaded, once the daemon has noticed who left."""
+    folder, end = daemon.home / "workspaces/default/files/uploads", time.monotonic() + 10
+    while list(folder.glob(".*.part")) and time.monotonic() < end:
+        time.sleep(0.05)
+    return [path.name for path in folder.iterdir()]
+
+
+def test_who_is_not_known_cannot_make_the_daemon_hold_much(raw: Raw, running: DaemonProcess) -> None:
+    body = json.dumps({"code": "x" * 200_000}).encode()
+    kind = ("Content-Type", "application/json")
+    assert raw.ask("POST", "/api/pair", kind, body=body, token=False).status == 413
+    assert raw.json("POST", "/api/pair", {"code": "wrong"}, token=False).status == 403
+
+
+def test_floods_of_headers_are_refused(raw: Raw, running: DaemonProcess) -> None:
+    many = [(f"X-{number}", "x" * 500) for number in range(2000)]
+    assert raw.ask("GET", "/api/status", *many).status in (400, 431, 0)
+    assert raw.ask("GET", "/api/status", ("X-Long", "x" * 200_000)).status in (400, 431, 0)
+    assert raw.ask("GET", "/" + "x" * 200_000).status in (400, 414, 431, 0)
+    with closing(raw.connect()) as endless:
+        endless.sendall(b"GET / HTTP/1.1\r\nX: ")
+        assert running.request("GET", "/api/status").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "bytes_sent",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET /\xff HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+        b"POST /api/pair HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: -5\r\n\r\n",
+        b"POST /api/pair HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
+        b"POST /api/status HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\nzzz\r\n",
+        b"POST /api/pair HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        b"\0" * 100_000,
+    ],
+)
+def test_what_is_no_http_is_refused_without_ado(raw: Raw, running: DaemonProcess, bytes_sent: bytes) -> None:
+    assert raw.send(bytes_sent).status in (0, 400, 401, 421, 431, 501)
+
+
+def test_garbage_after_a_refusal_is_no_surprise(raw: Raw, running: DaemonProcess) -> None:
+    host = f"127.0.0.1:{raw.port}"
+    with closing(raw.connect()) as connection:
+        connection.sendall(head("POST", "/api/status", [("Host", host), ("Transfer-Encoding", "chunked")]))
+        assert read_answer(connection).status == 401
+        connection.sendall(b"this is no chunk\r\n")
+        assert read_answer(connection).status in (0, 400)
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "", "a/b"])
+def test_json_addresses_take_nothing_else(raw: Raw, running: DaemonProcess, kind: str) -> None:
+    headers = [("Content-Type", kind)] if kind else []
+    for target in (CHAT, "/console/chat", "/v1/chat/completions", "/api/agents", "/api/pair", "/api/token/rotate"):
+        answer = raw.ask("POST", target, *headers, body=b'{"message": "smuggled"}')
+        assert answer.status == 415, (target, answer.text)
+    assert running.get("/api/agents/default/sessions?query=smuggled")["sessions"] == []
 
 
 # secrets

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import threading
+import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,12 +62,49 @@ class GuardedHome:
         different = {name for name in {*now, *self.before} if now.get(name) != self.before.get(name)}
         return sorted(name for name in different if not name.startswith(expected or ("\0",)))
 
+    def link(self) -> None:
+        """Leave links in the agent's own directories, soft and hard, to what it must not get at."""
+        links = {
+            "files/up": "../../..",
+            "files/to-secrets": "../../../secrets.json",
+            "files/to-config": str(self.path / "config.json"),
+            "files/to-environ": "/proc/self/environ",
+            "files/to-neighbour": "../../other/files",
+            "files/to-outside": str(self.outside),
+            "files/to-state": "../.state",
+            "files/through": ".",
+            "files/chain": "up",
+            "files/to-agent": "../agent.json",
+            "files/to-plugins": "../plugins",
+            "files/dangling": "../plugins/evil.json",
+            "memory/to-secrets.md": "../../../secrets.json",
+            "digest/jobs.md": "../jobs.json",
+            "SOUL.md": "agent.json",
+        }
+        hard = {
+            "files/hard-secrets": self.path / "secrets.json",
+            "files/hard-state": self.workspace / ".state/canary.txt",
+            "files/hard-neighbour": self.path / "workspaces/other/files/private.txt",
+            "files/hard-agent": self.workspace / "agent.json",
+        }
+        for name, target in links.items():
+            place = self.workspace / name
+            place.parent.mkdir(exist_ok=True)
+            place.symlink_to(target)
+        for name, original in hard.items():
+            (self.workspace / name).hardlink_to(original)
+
 
 def guarded_home(
     home: Path, *, models: str | None, agent: Mapping[str, Any] | None = None, config: Mapping[str, Any] | None = None
 ) -> GuardedHome:
-    """Agents `default` and `other` with a secret in every closed place; the provider's key comes from secrets.json."""
-    write_home(home, models=models, agents=("default", "other"), agent=agent, config=config)
+    """Agents `default` and `other` with a secret in every closed place; the provider's key comes from secrets.json.
+
+    `agent` goes into the agent.json of `default`; `plain` has no settings, and `hasty` waits a second for answers.
+    """
+    write_home(home, models=models, agents=("default", "other", "plain", "hasty"), config=config)
+    write_json(home / "workspaces/default/agent.json", {"id": "default", "name": "Default", **(agent or {})})
+    write_json(home / "workspaces/hasty/agent.json", {"id": "hasty", "running": {"approval_timeout": 1}})
     _name_the_key(home / "config.json")
     for name, text in (PLACES | CONTROLS).items():
         place = home / name
@@ -96,3 +138,34 @@ def _content(path: Path) -> str:
     if path.is_symlink():
         return f"-> {path.readlink()}"
     return path.read_text(encoding="utf-8", errors="replace")
+
+
+@contextmanager
+def swapping(place: Path, targets: list[Path]) -> Iterator[None]:
+    """`place` is a directory, then a link, then a directory again, as fast as it goes."""
+    done = threading.Event()
+
+    def swap() -> None:
+        while not done.is_set():
+            for target in targets:
+                place.mkdir(exist_ok=True)
+                (place / "private.txt").write_text("harmless", encoding="utf-8")
+                time.sleep(0.001)
+                shutil.rmtree(place, ignore_errors=True)
+                link = place.with_name("link")
+                link.symlink_to(target)
+                try:
+                    link.rename(place)
+                except OSError:  # a tool made the directory anew meanwhile
+                    link.unlink()
+                time.sleep(0.001)
+                if place.is_symlink():
+                    place.unlink()
+
+    with ThreadPoolExecutor(1) as pool:
+        swapper = pool.submit(swap)
+        try:
+            yield
+        finally:
+            done.set()
+        swapper.result()
