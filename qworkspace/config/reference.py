@@ -1,17 +1,21 @@
-"""The reference pages, made from the models: `python -m qworkspace.config.reference agent > docs/agent-json.md`."""
+"""The reference pages, made from the models: `python -m qworkspace.config.reference agent > docs/agent-json.md`.
+
+`changes` prints the table of fields and effects that stands in docs/configuration.md.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from qworkspace.config.effects import BUILT_IN, effect
 from qworkspace.config.schema import MODELS, Kind
 from qworkspace.config.values import ActiveHours, Cron, MarkdownPath, ModelRef, RelativePath, Seconds, TimeOfDay
 
@@ -28,15 +32,18 @@ _INTRO: dict[Kind, str] = {
     "agent": """# agent.json
 
 The whole configuration of one agent, in `workspaces/<id>/agent.json`. Every key is optional; `{}` is a valid file.
-An edit holds as soon as it is saved; a file with a mistake changes nothing, and status says where the mistake is.
+An edit is applied as soon as it is saved, as the column "on change" says; a file with a mistake changes nothing, and
+status says where the mistake is. More about that in [configuration](configuration.md).
 This page is made from the models in the code (`python -m qworkspace.config.reference agent`).
 """,
     "home": """# config.json
 
-What all agents share, in the home directory (`~/.qworkspace/config.json`). Every key is optional.
+What all agents share, in the home directory (`~/.qworkspace/config.json`). Every key is optional. The column
+"on change" says from when on an edit counts; more about that in [configuration](configuration.md).
 This page is made from the models in the code (`python -m qworkspace.config.reference home`).
 """,
 }
+_FILES: dict[Kind, str] = {"agent": "agent.json", "home": "config.json"}
 _WORDS = """
 - **duration**: `"30m"`, `"1h30m"`, `"45s"`, `"250ms"`, `"2d"`, or a number of seconds.
 - **model**: `{"provider": "openai", "name": "gpt-5-mini"}` or `"openai/gpt-5-mini"`; the provider is one of
@@ -69,17 +76,43 @@ An agent.json of the design that this daemon grew from can be used as it is. Our
 def reference(kind: Kind) -> str:
     """The page of agent.json or config.json, in markdown."""
     model = MODELS[kind]
-    parts = [_INTRO[kind] + _WORDS, *(_table(path, section) for path, section in _sections(model, ""))]
+    parts = [_INTRO[kind] + _WORDS, *(_table(kind, path, section) for path, section in _sections(model, ""))]
     return "\n".join(parts) + (_ALIASES if kind == "agent" else "")
+
+
+def changes() -> str:
+    """What an edit of each field does, in short: services, then one line per section and effect; in markdown."""
+    lines = ["| service | reads | stands on |", "|---|---|---|"]
+    for service in BUILT_IN:
+        lines.append(f"| `{service.name}` | {_names(service.sections)} | {_names(service.depends_on)} |")
+    lines.append("")
+    for kind, file in _FILES.items():
+        lines += [f"| {file} | fields | on change |", "|---|---|---|"]
+        for path, model in _sections(MODELS[kind], ""):
+            by_effect: dict[str, list[str]] = {}
+            for name, field in model.model_fields.items():
+                if not _type(_annotated(field)).startswith("table"):
+                    by_effect.setdefault(effect(kind, _below(path, name)), []).append(f"`{name}`")
+            where = f"`{path}`" if path else "top level"
+            lines += [f"| {where} | {', '.join(names)} | {what} |" for what, names in by_effect.items()]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names) or "nothing"
+
+
+def _below(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
 
 
 def _sections(model: type[BaseModel], path: str) -> Iterator[tuple[str, type[BaseModel]]]:
     """Every section with its path, in the order of the file."""
     yield path, model
     for name, field in model.model_fields.items():
-        below = f"{path}.{name}" if path else name
         for inner, suffix in _inner_models(field.annotation):
-            yield from _sections(inner, below + suffix)
+            yield from _sections(inner, _below(path, name) + suffix)
 
 
 def _inner_models(annotation: Any, suffix: str = "") -> Iterator[tuple[type[BaseModel], str]]:
@@ -93,14 +126,15 @@ def _inner_models(annotation: Any, suffix: str = "") -> Iterator[tuple[type[Base
         yield from _inner_models(argument, suffix + deeper)
 
 
-def _table(path: str, model: type[BaseModel]) -> str:
+def _table(kind: Kind, path: str, model: type[BaseModel]) -> str:
     lines = [f"## {path or 'Top level'}\n"] if path else ["## Top level\n"]
     if path:
         lines.append(f"{(model.__doc__ or '').splitlines()[0]}\n")
-    lines += ["| key | value | default | meaning |", "|---|---|---|---|"]
+    lines += ["| key | value | default | on change | meaning |", "|---|---|---|---|---|"]
     for name, field in model.model_fields.items():
-        kind = _type(_annotated(field))
-        cells = (f"`{name}`", kind + _range(field, kind), _default(field, kind), field.description or "")
+        value = _type(_annotated(field))
+        what = "" if value == "table" else effect(kind, _below(path, name))
+        cells = (f"`{name}`", value + _range(field, value), _default(field, value), what, field.description or "")
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines) + "\n"
 
@@ -175,11 +209,12 @@ def _short(seconds: float) -> str:
 
 def main(arguments: list[str]) -> int:
     """Print the page named by the only argument."""
-    kind = arguments[0] if arguments else "agent"
-    if kind not in ("agent", "home"):
-        print('use: python -m qworkspace.config.reference "agent" or "home"', file=sys.stderr)
+    pages = {"agent": lambda: reference("agent"), "home": lambda: reference("home"), "changes": changes}
+    make = pages.get(arguments[0] if arguments else "agent")
+    if make is None:
+        print(f"use: python -m qworkspace.config.reference {'|'.join(pages)}", file=sys.stderr)
         return 2
-    print(reference("agent" if kind == "agent" else "home"), end="")
+    print(make(), end="")
     return 0
 
 

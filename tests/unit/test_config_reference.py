@@ -8,11 +8,17 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel, SecretStr
 
+from qworkspace.base.ids import AgentId
+from qworkspace.config.effects import BUILT_IN, HOME_EFFECTS, BuiltIn, effect, rebuilt
 from qworkspace.config.models import AgentConfig, HomeConfig, Section
+from qworkspace.config.plan import RESTART_FIELDS, home_plan, plan
 from qworkspace.config.reading import Reading, Source, check, parse
-from qworkspace.config.reference import main, reference
+from qworkspace.config.reference import changes, main, reference
 from qworkspace.config.schema import schema
 from qworkspace.config.suggest import LOCAL_SERVERS, suggest_providers
+from qworkspace.equipment import equip
+from qworkspace.errors import InvalidConfig
+from tests.support.agents import Agency
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -27,6 +33,65 @@ def test_the_page_is_current(kind, page):
     assert (ROOT / "docs" / page).read_text(encoding="utf-8") == reference(kind), hint
 
 
+def test_the_table_of_changes_is_current():
+    page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    hint = "put what python -m qworkspace.config.reference changes prints between the marks of docs/configuration.md"
+    assert page.partition("<!-- begin: changes -->\n")[2].partition("<!-- end: changes -->")[0] == changes(), hint
+
+
+def test_the_described_services_are_those_of_every_workspace(tmp_path):
+    shared = Agency(tmp_path / "home").shared
+    workspace = equip(shared).create(AgentId("anna"), tmp_path, AgentConfig(id="anna"))
+    declared = [BuiltIn(one.name, one.sections, one.depends_on) for one in workspace.services.descriptors]
+    assert declared == list(BUILT_IN)
+
+
+def test_an_effect_is_what_the_plan_of_that_edit_would_be():
+    services = (BuiltIn("clock", ("cron", "heartbeat.every")), BuiltIn("voice", depends_on=("clock",)), *BUILT_IN)
+    assert rebuilt("cron.dream_cron", services) == ["clock", "voice"]
+    assert effect("agent", "heartbeat.every", services) == "rebuilds `clock`, `voice`"
+    assert effect("agent", "heartbeat.target", services) == "next turn"
+    for every, expected in (("1h", ("clock", "voice")), ("30m", ())):
+        edited = AgentConfig.model_validate({"heartbeat": {"every": every, "target": "inbox"}})
+        assert plan(AgentConfig().sections(), edited.sections(), services, services).rebuilt == expected
+
+
+def test_only_what_is_bound_at_the_start_waits_for_one():
+    assert {field for field, what in HOME_EFFECTS.items() if what == "restart"} >= set(RESTART_FIELDS)
+    assert (effect("home", "server.port"), effect("home", "server.auth")) == ("restart", "at once")
+    assert effect("home", "providers.<name>.api_key") == "next turn"
+    assert home_plan({"server": {"port": 1}}, {"server": {"port": 2}}).restart == ("server.port",)
+
+
+def _known(name):
+    part = HomeConfig.model_validate({}).sections()
+    for key in name.split("."):
+        part = part[key]
+    return True
+
+
+def test_the_effects_name_sections_that_exist():
+    assert all(_known(name) for name in HOME_EFFECTS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"running": {"max_iters": "many"}}',
+        '{"running": {"if_busy": "quue"}}',
+        '{\n "name": "a",\n "name": "b"}',
+        '{"heartbeat": {"every": "often"}}',
+        '{"channels": {"telegram": {"enabled": true, "bot_token": "${BOT_TOKEN}"}}}',
+        '{"name":',
+    ],
+)
+def test_the_page_shows_messages_that_people_will_see(text):
+    page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    with pytest.raises(InvalidConfig) as caught:
+        check(AgentConfig, Source(parse(text), None, text), nothing)
+    assert caught.value.reason.partition(" (for the literal")[0] in page
+
+
 def test_the_page_names_every_setting_with_its_default():
     page = reference("agent")
     assert '| `every` | text | `"30m"` |' in page
@@ -38,6 +103,8 @@ def test_the_page_names_every_setting_with_its_default():
 def test_the_command_prints_the_page_and_knows_no_third_one(capsys):
     assert main(["home"]) == 0
     assert capsys.readouterr().out == reference("home")
+    assert main(["changes"]) == 0
+    assert capsys.readouterr().out == changes()
     assert main(["other"]) == 2
 
 
