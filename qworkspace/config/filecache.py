@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +20,13 @@ _TICK_NS = 50_000_000
 def signature(path: Path) -> Signature | None:
     """What stat says of the file: None when there is none, or when it changed too lately to tell by that."""
     try:
-        status = path.stat()
+        return signature_of(path.stat())
     except OSError:
         return None
+
+
+def signature_of(status: os.stat_result) -> Signature | None:
+    """The same of a stat that is at hand."""
     # Compared with the file system's clock, which is the machine's: no injected clock can stand in for it.
     if abs(time.time_ns() - status.st_ctime_ns) < _TICK_NS:
         return None

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from qworkspace.config.filecache import Signature, signature_of
+
 LARGEST = 10_000_000
 """Of a larger file only size and times count, in bytes."""
 
@@ -31,14 +33,15 @@ AGENT_SHAPE: Shape = (
 )
 """Directories relative to the root and the names that matter in them; nothing below them is looked at."""
 
-Signature = tuple[int, int, int, int]
-
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """One file: what the file system says of it, and a digest of its bytes (empty: it could not be read)."""
+    """One file: what the file system says of it, and a digest of its bytes (empty: it could not be read).
 
-    signature: Signature
+    Without a signature it had changed too lately to tell a later edit by that: it is read again.
+    """
+
+    signature: Signature | None
     digest: bytes
 
 
@@ -125,17 +128,17 @@ def _note(name: str, path: Path, before: Snapshot, files: dict[str, Mark], direc
         return
     if not stat.S_ISREG(facts.st_mode):
         return
-    signature = (facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino)
+    signature = signature_of(facts)
     known = before.files.get(name)
-    if known is not None and known.signature == signature and known.digest:
+    if known is not None and known.signature is not None and known.signature == signature and known.digest:
         files[name] = known
         return
-    files[name] = Mark(signature, _content(path, signature))
+    files[name] = Mark(signature, _content(path, facts))
 
 
-def _content(path: Path, signature: Signature) -> bytes:
-    if signature[0] > LARGEST:
-        return repr(signature).encode()
+def _content(path: Path, facts: os.stat_result) -> bytes:
+    if facts.st_size > LARGEST:
+        return repr((facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino)).encode()
     try:
         return hashlib.blake2b(path.read_bytes(), digest_size=16).digest()
     except OSError:

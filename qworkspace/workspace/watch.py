@@ -17,6 +17,7 @@ from qworkspace.base.clock import Clock
 from qworkspace.base.mounts import without_events
 from qworkspace.base.problems import Problems
 from qworkspace.base.tasks import Debounce, Tasks, Threads
+from qworkspace.base.waiting import happens_within
 from qworkspace.config.models import WatchConfig
 from qworkspace.workspace.snapshot import Shape, Snapshot, differences, look, matters
 
@@ -24,12 +25,14 @@ logger = logging.getLogger(__name__)
 
 STEP = 0.1
 """Seconds in which the system's events are collected before they are told."""
-REFUSAL = 0.25
-"""Seconds in which a system that gives no events says so."""
 OVERLAP = 0.5
 """Seconds that a replaced watch goes on beside its successor, so that no event falls in between."""
 RETRY = 60.0
 """Seconds of polling before events are tried again."""
+COLLECTED = 1000
+"""Milliseconds after which events are told even if they do not cease."""
+MOST_LOOKS = 10
+"""Looks at a file that is being written before its state is told in any case."""
 PROBLEM = "watch"
 
 Found = Callable[[set[str]], Awaitable[None]]
@@ -121,16 +124,32 @@ class Watch:
         if place is None:
             return
         async with place.looking:
-            seen = await self._threads.run(look, place.root, place.shape, place.seen)
+            seen = await self._present(place)
             names = differences(place.seen, seen)
             if seen.directories != place.seen.directories:
                 self._changed.set()
             place.seen = seen
-        if names:
-            try:
-                await place.found(names)
-            except Exception:
-                logger.exception("an edit in %s could not be followed: %s", place.root, ", ".join(sorted(names)))
+            if names and self._places.get(key) is place:
+                await self._tell(place, names)
+
+    async def _present(self, place: Place) -> Snapshot:
+        """Its state; when polling, once two looks agree, as no event tells that a file is still being written."""
+        seen = await self._threads.run(look, place.root, place.shape, place.seen)
+        if self.mode is not WatchMode.POLL or not differences(place.seen, seen):
+            return seen
+        for _ in range(MOST_LOOKS):
+            before = seen
+            await self._clock.sleep(self._settings.debounce)
+            seen = await self._threads.run(look, place.root, place.shape, before)
+            if not differences(before, seen):
+                break
+        return seen
+
+    async def _tell(self, place: Place, names: set[str]) -> None:
+        try:
+            await place.found(names)
+        except Exception:
+            logger.exception("an edit in %s could not be followed: %s", place.root, ", ".join(sorted(names)))
 
     async def _run(self) -> None:
         while True:
@@ -200,9 +219,11 @@ class Watch:
         until = self._clock.monotonic() + RETRY
         settings = self._settings
         while settings is self._settings and (settings.mode == "poll" or self._clock.monotonic() < until):
-            await self._clock.sleep(settings.poll_interval)
-            for key in list(self._places):
-                await self._look(key)
+            await happens_within(self._changed, settings.poll_interval, self._clock)
+            self._changed.clear()
+            for key, place in self._places.items():
+                if not place.looking.locked():
+                    self._tasks.start(self._look(key), name=f"poll {key}")
 
     def _told(self, paths: Iterable[str] | None) -> None:
         """What a thread has noticed, in the loop; None: it has ended by itself."""
@@ -230,7 +251,7 @@ class Eyes:
         self._told = told
         self._loop = loop
         self._end = threading.Event()
-        self._ended = threading.Event()
+        self._begun = threading.Event()
         self._error: str | None = None
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
@@ -239,9 +260,9 @@ class Eyes:
         return self._thread.is_alive()
 
     async def open(self, threads: Threads) -> str | None:
-        """Begin; why that is impossible, or None."""
+        """Begin; once changes are noticed, None, or why that is impossible."""
         self._thread.start()
-        await threads.run(self._ended.wait, REFUSAL)
+        await threads.run(self._begun.wait)
         return self._error
 
     def ask_to_end(self) -> None:
@@ -253,26 +274,19 @@ class Eyes:
 
     def _run(self) -> None:
         # Heavy: its library is compiled, and imported in this thread.
-        from watchfiles import watch
+        from watchfiles import _rust_notify
 
         try:
-            changes = watch(
-                *self._directories,
-                watch_filter=None,
-                recursive=False,
-                step=round(STEP * 1000),
-                debounce=1000,
-                rust_timeout=0,
-                stop_event=self._end,
-                raise_interrupt=False,
-            )
-            for batch in changes:
-                self._tell([path for _, path in batch])
+            # Its documented backend rather than `watch`: that does not tell when changes begin to be noticed.
+            with _rust_notify.RustNotify(self._directories, False, False, 0, False, False) as notify:
+                self._begun.set()
+                while not isinstance(batch := notify.watch(COLLECTED, round(STEP * 1000), 0, self._end), str):
+                    self._tell([path for _, path in batch])
         except Exception as error:
             logger.warning("the system gives no events: %s", error)
             self._error = f"{type(error).__name__}: {error}"
         finally:
-            self._ended.set()
+            self._begun.set()
             if not self._end.is_set():
                 self._tell(None)
 

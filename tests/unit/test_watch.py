@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import mmap
 import os
+import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from watchfiles import _rust_notify
 
 from qworkspace.base.clock import SystemClock
 from qworkspace.base.events import EventBus
@@ -56,14 +60,15 @@ SAVES = (in_place, in_two_halves, rename_over, remove_and_create, same_size_and_
 class Bench:
     """A watch over one agent's directory, and what it has told."""
 
-    def __init__(self, root: Path, mode: str) -> None:
+    def __init__(self, root: Path, mode: str, *, interval: float = 0.05, debounce: float = 0.15) -> None:
         clock = SystemClock()
         self.root = root
         self.threads = Threads(2)
         self.problems = Problems(clock, EventBus(clock))
-        settings = WatchConfig.model_validate({"mode": mode, "debounce": 0.15, "poll_interval": 0.05})
+        settings = WatchConfig.model_validate({"mode": mode, "debounce": debounce, "poll_interval": interval})
         self.watch = Watch(settings, clock=clock, threads=self.threads, problems=self.problems)
         self.told: list[set[str]] = []
+        self.on_told: Callable[[], None] = lambda: None
         self._news = asyncio.Event()
 
     async def start(self) -> None:
@@ -86,6 +91,7 @@ class Bench:
 
     async def _found(self, names: set[str]) -> None:
         self.told.append(names)
+        self.on_told()
         self._news.set()
 
 
@@ -188,10 +194,10 @@ async def test_a_link_is_followed_to_where_it_is_edited(tmp_path: Path) -> None:
 
 
 async def test_without_events_it_polls_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*paths: str, **options: object) -> None:
+    def refuse(*arguments: object) -> None:
         raise OSError(28, "inotify watch limit reached")
 
-    monkeypatch.setattr("watchfiles.watch", refuse)
+    monkeypatch.setattr(_rust_notify, "RustNotify", refuse)
     bench = Bench(tmp_path, "auto")
     await bench.start()
     assert bench.watch.mode is WatchMode.POLL
@@ -220,3 +226,58 @@ def test_snapshots_differ_by_content_only(tmp_path: Path) -> None:
     assert differences(before, look(tmp_path, AGENT_SHAPE, before)) == {"agent.json"}
     (tmp_path / "agent.json").unlink()
     assert differences(before, look(tmp_path, AGENT_SHAPE, before)) == {"agent.json"}
+
+
+def test_a_second_edit_that_the_file_times_do_not_tell_is_found_at_the_next_look(tmp_path: Path) -> None:
+    """Within one tick of its clock a file system gives two edits the same times; a mapped file shows it anywhere."""
+    (tmp_path / "agent.json").write_text("one")
+    with (tmp_path / "agent.json").open("r+b") as file, mmap.mmap(file.fileno(), 3) as content:
+        content[:] = b"two"
+        before = look(tmp_path, AGENT_SHAPE, Snapshot())
+        content[:] = b"six"
+        assert differences(before, look(tmp_path, AGENT_SHAPE, before)) == {"agent.json"}
+
+
+@pytest.mark.parametrize("mode", ["events", "poll"])
+async def test_a_file_that_is_being_written_is_told_when_it_is_whole(tmp_path: Path, mode: str) -> None:
+    bench = Bench(tmp_path, mode, debounce=0.6)
+    await bench.start()
+    path, text = bench.root / "agent.json", '{"id": "anna", "name": "written slowly"}'
+    told: list[str] = []
+    bench.on_told = lambda: told.append(path.read_text())
+    for end in range(8, len(text) + 8, 8):
+        in_place(path, text[:end])
+        await asyncio.sleep(0.06)
+    await bench.until("agent.json")
+    await bench.stop()
+    assert told == [text]
+
+
+async def test_another_interval_counts_at_once(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "poll", interval=3600)
+    await bench.start()
+    bench.watch.configure(WatchConfig.model_validate({"mode": "poll", "poll_interval": 0.05, "debounce": 0.05}))
+    in_place(tmp_path / "agent.json", "{}")
+    await bench.until("agent.json")
+    await bench.stop()
+
+
+async def test_an_edit_during_a_slow_beginning_of_the_watch_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin, slow = _rust_notify.RustNotify, threading.Event()
+
+    def late(*arguments: Any) -> object:
+        slow.wait(10)
+        return begin(*arguments)
+
+    monkeypatch.setattr(_rust_notify, "RustNotify", late)
+    bench = Bench(tmp_path, "events")
+    starting = asyncio.create_task(bench.start())
+    await asyncio.sleep(0.8)
+    in_place(tmp_path / "agent.json", "{}")
+    await asyncio.sleep(0.1)
+    slow.set()
+    await starting
+    await bench.until("agent.json")
+    await bench.stop()
