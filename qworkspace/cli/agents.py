@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from qworkspace.cli import reloads
 from qworkspace.cli.client import DaemonClient, daemon_address
 from qworkspace.cli.output import HomeOption, JsonOption, print_json, print_table
 from qworkspace.cli.up import home_directory
@@ -28,6 +29,7 @@ def add_to(app: typer.Typer) -> None:
     group.command("enable")(enable)
     group.command("disable")(disable)
     group.command("delete")(delete)
+    reloads.add_to(group)
     app.add_typer(group, name="agents")
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from qworkspace import __version__
-from qworkspace.cli import admin, agents, approvals, models, sessions, status
+from qworkspace.cli import admin, agents, approvals, inbox, models, sessions, status
 from qworkspace.cli.chat import chat
 from qworkspace.cli.doctor import doctor
 from qworkspace.cli.output import HomeOption, note
@@ -52,6 +52,7 @@ def build() -> typer.Typer:
     sessions.add_to(app)
     models.add_to(app)
     approvals.add_to(app)
+    inbox.add_to(app)
     return app
 
 
@@ -72,9 +73,7 @@ def _root(
 def up(
     home: HomeOption = "",
     host: Annotated[str, typer.Option(help="Address to listen on; default from config.json.")] = "",
-    port: Annotated[
-        int | None, typer.Option(min=0, max=65_535, help="Port to listen on; 0 takes a free one.")
-    ] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65_535, help="Port to listen on; 0 takes a free one.")] = None,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the console in the browser.")] = False,
     log_json: Annotated[bool, typer.Option("--log-json", help="Log JSON lines.")] = False,
 ) -> None:

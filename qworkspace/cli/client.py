@@ -83,8 +83,16 @@ class DaemonClient:
 
     def request(self, method: str, path: str, *, body: Any = None, query: Mapping[str, Any] | None = None) -> Any:
         """The JSON answer, None when there is none; the daemon's own error as `QworkspaceError`."""
+        return self._answer(method, path, json=body, params=query or None)
+
+    def send_text(self, method: str, path: str, text: str, *, kind: str, query: Mapping[str, Any] | None = None) -> Any:
+        """Like `request`, with a body of that content type that goes out as it is: errors can name its lines."""
+        headers = {"Content-Type": kind}
+        return self._answer(method, path, content=text.encode(), headers=headers, params=query or None)
+
+    def _answer(self, method: str, path: str, **options: Any) -> Any:
         try:
-            answer = self._client().request(method, path, json=body, params=query or None)
+            answer = self._client().request(method, path, **options)
         except httpx.TransportError as error:
             raise self._lost(error) from error
         _check(answer)

@@ -47,8 +47,12 @@ def _show(found: dict[str, Any]) -> None:
     print_table(("agent", "state", "running", "waiting", "problems"), rows)
     if len(agents) > AGENTS_SHOWN:
         print(f"… and {len(agents) - AGENTS_SHOWN} more")
+    for one in agents:
+        if one.get("edits_waiting"):
+            print(
+                f"\n! {one['id']}: edits wait until one of {len(one['retired'])} replaced instances has ended", end=""
+            )
     for problem in found["problems"]:
         mark = "✗" if problem["severity"] == "error" else "!"
         print(f"\n{mark} {problem.get('message', '')}", end="")
-    if found["problems"]:
-        print()
+    print()

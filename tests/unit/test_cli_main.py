@@ -14,7 +14,7 @@ from qworkspace.cli.main import plain_up
 from qworkspace.cli.up import UpOptions, home_directory
 
 COMMANDS = ["up", "init", "stop", "restart", "console", "logs", "token", "status", "doctor"]
-COMMANDS += ["chat", "agents", "sessions", "models", "approvals"]
+COMMANDS += ["chat", "agents", "sessions", "models", "approvals", "inbox"]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,20 @@ def test_the_home_is_named_given_or_usual(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert home_directory("~/named") == tmp_path / "named"
 
 
-@pytest.mark.parametrize("arguments", ["status", "chat hello", "sessions list", "approvals list", "stop", "console"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "status",
+        "chat hello",
+        "sessions list",
+        "approvals list",
+        "stop",
+        "console",
+        "inbox list",
+        "agents reload x",
+        "agents history x",
+    ],
+)
 def test_commands_that_need_the_daemon_say_how_to_start_it(
     arguments: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
