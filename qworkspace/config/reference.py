@@ -83,8 +83,7 @@ def reference(kind: Kind) -> str:
 def changes() -> str:
     """What an edit of each field does, in short: services, then one line per section and effect; in markdown."""
     lines = ["| service | reads | stands on |", "|---|---|---|"]
-    for service in BUILT_IN:
-        lines.append(f"| `{service.name}` | {_names(service.sections)} | {_names(service.depends_on)} |")
+    lines += [f"| `{one.name}` | {_names(one.sections)} | {_names(one.depends_on)} |" for one in BUILT_IN]
     lines.append("")
     for kind, file in _FILES.items():
         lines += [f"| {file} | fields | on change |", "|---|---|---|"]
