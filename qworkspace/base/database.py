@@ -29,6 +29,8 @@ PRAGMAS = (
     "PRAGMA journal_size_limit=4194304",
 )
 TOLERANT = partial(str, encoding="utf-8", errors="replace")
+FAILURES = (sqlite3.Error, UnicodeDecodeError)
+"""What SQLite raises; the second when its message quotes bytes of a damaged file."""
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _REFUSED = {
     sqlite3.SQLITE_FULL: "the disk is full",
@@ -113,7 +115,7 @@ class Database:
             for job in batch:
                 _apply(connection, job)
             connection.execute("COMMIT")
-        except (sqlite3.Error, QworkspaceError) as error:
+        except (*FAILURES, QworkspaceError) as error:
             self._drop_writer()
             for job in batch:
                 job.fail(self._explained(error))
@@ -130,14 +132,14 @@ class Database:
                     job.result = job.work(connection)
                 finally:
                     connection.execute("COMMIT")
-            except sqlite3.Error as error:
+            except FAILURES as error:
                 self._drop_reader()
                 job.fail(self._explained(error))
             except Exception as error:
                 job.fail(error)
 
     def _explained(self, error: Exception) -> Exception:
-        return explain(error, self.path) if isinstance(error, sqlite3.Error) else error
+        return explain(error, self.path) if isinstance(error, FAILURES) else error
 
     def _writing(self) -> sqlite3.Connection:
         if self._writer is not None and self._file != _identity(self.path):
@@ -146,7 +148,7 @@ class Database:
             try:
                 self._writer = connect(self.path)
                 migrate(self._writer, self._migrations, self.path)
-            except sqlite3.Error as error:
+            except FAILURES as error:
                 raise explain(error, self.path) from error
             self._file = _identity(self.path)
         return self._writer
@@ -181,22 +183,24 @@ def _apply(connection: sqlite3.Connection, job: Job[sqlite3.Connection, Any]) ->
     try:
         job.result = job.work(connection)
     except Exception as error:
-        if not connection.in_transaction or (isinstance(error, sqlite3.Error) and _is_grave(error)):
+        if not connection.in_transaction or (isinstance(error, FAILURES) and _is_grave(error)):
             raise
         job.fail(error)
         connection.execute("ROLLBACK TO job")
     connection.execute("RELEASE job")
 
 
-def _code(error: sqlite3.Error) -> int:
+def _code(error: sqlite3.Error | UnicodeDecodeError) -> int:
+    if isinstance(error, UnicodeDecodeError):
+        return sqlite3.SQLITE_CORRUPT
     return getattr(error, "sqlite_errorcode", 0) & 0xFF  # without the extended part
 
 
-def _is_grave(error: sqlite3.Error) -> bool:
+def _is_grave(error: sqlite3.Error | UnicodeDecodeError) -> bool:
     return _code(error) in _DAMAGED or _code(error) in _REFUSED
 
 
-def explain(error: sqlite3.Error, path: Path) -> Exception:
+def explain(error: sqlite3.Error | UnicodeDecodeError, path: Path) -> Exception:
     """What an error of SQLite means: damage, a disk that refuses, or the error itself, which is a fault in a query."""
     if _code(error) in _DAMAGED:
         return DatabaseDamaged(f"the database {str(path)!r} is damaged: {error}", path=str(path))
@@ -217,9 +221,9 @@ def connect(path: Path) -> sqlite3.Connection:
     try:
         for pragma in PRAGMAS:
             connection.execute(pragma)
-    except sqlite3.Error as error:
+    except FAILURES as error:
         connection.close()
-        if _is_grave(error):
+        if isinstance(error, sqlite3.Error) and _is_grave(error):
             raise
         raise DatabaseDamaged(f"the database {str(path)!r} is damaged: {error}", path=str(path)) from error
     return connection

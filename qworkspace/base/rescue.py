@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from qworkspace.base.database import TOLERANT, connect, explain, migrate, steps_done
+from qworkspace.base.database import FAILURES, TOLERANT, connect, explain, migrate, steps_done
 from qworkspace.base.files import storing, sync_directory
 from qworkspace.base.leaves import LeafRow, leaf_rows
 
@@ -104,7 +104,7 @@ def _fill(
                 new.execute(statement)
             _leave_out_orphans(new)
             new.execute("COMMIT")
-    except sqlite3.Error as error:
+    except FAILURES as error:
         raise explain(error, fresh) from error
 
 
@@ -113,7 +113,7 @@ def _as_far(migrations: Mapping[str, Sequence[str]], scratch: Path) -> Mapping[s
     try:
         with closing(sqlite3.connect(scratch)) as old:
             done = steps_done(old)
-    except sqlite3.Error:
+    except FAILURES:
         return migrations
     return {name: steps[: done.get(name, 0)] for name, steps in migrations.items()} if done else migrations
 
@@ -158,7 +158,7 @@ def _rows(db: sqlite3.Connection, table: str, columns: Iterable[str], rescued: R
     """The rows up to the first damage."""
     try:
         yield from db.execute(f"SELECT {', '.join(columns)} FROM {table} ORDER BY rowid")
-    except sqlite3.Error:
+    except FAILURES:
         rescued.gaps.add(table)
 
 
@@ -172,7 +172,7 @@ def _add(new: sqlite3.Connection, table: str, columns: Mapping[str, bool], row: 
 
 def _merge_log(old: sqlite3.Connection) -> None:
     """Bring the newest pages into the file itself, as far as that goes."""
-    with suppress(sqlite3.Error):
+    with suppress(*FAILURES):
         old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 

@@ -288,6 +288,18 @@ async def test_what_is_no_database_is_said_to_be_damaged_and_left_alone(tmp_path
     assert path.read_bytes() == before
 
 
+async def test_damage_that_the_library_cannot_even_quote_is_damage(tmp_path: Path, threads: Threads) -> None:
+    path = tmp_path / "a.db"
+    first = Database(path, migrations=TABLE, threads=threads)
+    await first.open()
+    await first.close()
+    path.write_bytes(path.read_bytes().replace(b"CREATE TABLE words (word", b"CREATE TABLE words \xa5\xff \xa5\xff"))
+    second = Database(path, migrations=TABLE, threads=threads)
+    with pytest.raises(DatabaseDamaged):
+        await second.open()
+    await second.close()
+
+
 async def test_pages_are_checked_after_an_unclean_end_only(
     database: Database, tmp_path: Path, threads: Threads
 ) -> None:

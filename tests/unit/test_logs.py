@@ -82,7 +82,7 @@ def test_libraries_keep_quiet_until_something_is_wrong(logs: Logs) -> None:
     terminal = io.StringIO()
     logs.open(terminal=terminal)
     logging.getLogger("httpx").info("HTTP Request: GET https://example.org/?key=1")
-    logging.getLogger("uvicorn.error").warning("odd")
+    logging.getLogger("somelibrary").warning("odd")
     logging.getLogger("qworkspace").info("ours")
     assert [line.split(maxsplit=1)[1] for line in terminal.getvalue().splitlines()] == ["WARNING odd", "INFO    ours"]
 
