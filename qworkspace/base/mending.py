@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from qworkspace.base.clock import Clock
 from qworkspace.base.database import Database, T, Work
+from qworkspace.base.files import storing, write_atomic
 from qworkspace.base.problems import Problems
 from qworkspace.base.rescue import Rescued, rescue, settle_rescue
 from qworkspace.base.tasks import Threads
-from qworkspace.errors import DatabaseDamaged, StorageError
+from qworkspace.errors import DatabaseDamaged, QworkspaceError, StorageError
 
+RETRY_SECONDS = 5.0
+ROOM = 64 * 1024  # bytes; with less the next message may not fit
 MOST_RESCUES = 3  # of one opening: a disk that damages again and again is not to be filled with copies
 
 
 class MendingDatabase(Database):
     """A `Database` whose damaged file is kept aside, rescued row by row and replaced, before or while it is used.
 
-    A disk that refuses is reported as one problem, which is over with the next write that succeeds.
+    A disk that refuses is reported as one problem, which is over with the next write that succeeds, or soon after the
+    disk would take one.
     """
 
     def __init__(
@@ -42,6 +47,7 @@ class MendingDatabase(Database):
         self._mending: asyncio.Task[None] | None = None
         self._rescues = 0
         self._refused = False
+        self._trying: asyncio.Task[None] | None = None
         self._broken = False
         self._key = f"database/{path}"
 
@@ -69,6 +75,7 @@ class MendingDatabase(Database):
                 result = await super().write(work)
         except StorageError as error:
             self._report(error)
+            self._try_later()
             raise
         self._report_no_more()
         return result
@@ -84,6 +91,9 @@ class MendingDatabase(Database):
     async def close(self) -> None:
         if self._mending is not None:
             await asyncio.wait([self._mending])
+        if self._trying is not None:
+            self._trying.cancel()
+            await asyncio.wait([self._trying])
         self._broken = False
         await super().close()
         self._report_no_more()
@@ -123,6 +133,23 @@ class MendingDatabase(Database):
         self._refused = True
         self._problems.report(self._key, error.message, agent_id=self._agent_id)
 
+    def _try_later(self) -> None:
+        if self._trying is None or self._trying.done():
+            self._trying = asyncio.get_running_loop().create_task(self._try_again(), name=f"trying {self.path.name}")
+
+    async def _try_again(self) -> None:
+        """Write until the disk takes it: nobody else may want to write, and the problem would stay."""
+        while self._refused:
+            await self._clock.sleep(RETRY_SECONDS)
+            try:
+                await self._threads.run(_find_room, self.path)
+                await super().write(_touch)
+            except StorageError:
+                continue
+            except QworkspaceError:
+                return  # closed meanwhile
+            self._report_no_more()
+
     def _report_no_more(self) -> None:
         if self._refused:
             self._refused = False
@@ -133,3 +160,17 @@ def _told(path: Path, rescued: Rescued) -> str:
     saved = ", ".join(f"{count} {table}" for table, count in rescued.rows.items()) or "nothing"
     lost = f"; some rows of {', '.join(sorted(rescued.gaps))} are lost" if rescued.gaps else ""
     return f"{str(path)!r} was damaged; saved: {saved}{lost}; the damaged file is kept as {rescued.aside.name!r}"
+
+
+def _find_room(path: Path) -> None:
+    """`StorageError` when the disk of that file does not take `ROOM` bytes more."""
+    place = path.with_name(f".{path.name}.room")
+    with storing(place):
+        write_atomic(place, bytes(ROOM))
+        place.unlink()
+
+
+def _touch(db: sqlite3.Connection) -> None:
+    """Write a page without changing anything."""
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    db.execute(f"PRAGMA user_version = {version}")

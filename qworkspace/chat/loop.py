@@ -16,7 +16,7 @@ from qworkspace.chat.prompt import with_notes
 from qworkspace.chat.reliable import RetryPolicy, stream_reliably
 from qworkspace.chat.toolbox import Toolbox
 from qworkspace.chat.wire import ChatModel, Finished, Prompt, ReadFile, ReasoningDelta, TextDelta
-from qworkspace.errors import Conflict, ContextTooLong, ModelError
+from qworkspace.errors import Conflict, ContextTooLong, ModelError, StorageError
 from qworkspace.plugins.extensions import HookPoint, LoopHook, TurnContext
 from qworkspace.sessions.models import CallState, Message, ToolCallPart
 from qworkspace.sessions.store import SessionStore
@@ -160,8 +160,11 @@ class ModelLoop:
         self._live.emit("notice", {"code": code, "message": message})
 
     async def _keep_draft(self) -> None:
-        """What was said survives a crash, all but the last two seconds of it."""
+        """What was said survives a crash, all but the last two seconds of it, unless the disk refuses meanwhile."""
         now = self._parts.clock.monotonic()
         if now - self._drafted_at >= DRAFT_SECONDS:
             self._drafted_at = now
-            await self._parts.sessions.save_draft(self._live.id, self._live.step_text)
+            try:
+                await self._parts.sessions.save_draft(self._live.id, self._live.step_text)
+            except StorageError as error:
+                logger.debug("no draft is kept: %s", error.message)  # shown as a problem; there may be room at the end

@@ -271,6 +271,35 @@ async def test_a_disk_that_damages_again_and_again_is_not_filled_with_copies(dat
     assert len(asides(database.path)) == MOST_RESCUES
 
 
+async def test_a_problem_is_over_when_the_disk_would_take_something_again(
+    tmp_path: Path, threads: Threads, problems: Problems, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, full = SimulatedClock(), True
+
+    def write(path: Path, data: bytes) -> None:
+        if full:
+            raise StorageError("the disk is full")
+        write_atomic(path, data)
+
+    def refuse(db: sqlite3.Connection) -> None:
+        raise StorageError("the disk is full")
+
+    monkeypatch.setattr("qworkspace.base.mending.write_atomic", write)
+    database = MendingDatabase(tmp_path / "a.db", migrations=STEPS, threads=threads, clock=clock, problems=problems)
+    await database.open()
+    with pytest.raises(StorageError):
+        await database.write(refuse)
+    await clock.advance(60)
+    assert len(problems.of()) == 1
+    full = False
+    async with asyncio.timeout(10):
+        while problems.of():
+            await clock.advance(1)
+            await asyncio.sleep(0.01)
+    assert [path.name for path in tmp_path.iterdir() if "room" in path.name] == []
+    await database.close()
+
+
 async def test_a_disk_that_refuses_is_one_problem_until_it_takes_again(
     database: MendingDatabase, problems: Problems
 ) -> None:
