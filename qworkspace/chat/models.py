@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from qworkspace.base.tasks import SingleFlight, Threads
 from qworkspace.chat.context import DEFAULT_WINDOW
 from qworkspace.chat.offline import OFFLINE, OfflineModel, Search
+from qworkspace.chat.trimming import trim_libraries
 from qworkspace.chat.wire import ChatModel, ModelEvent, Prompt
 from qworkspace.config.models import (
     AgentConfig,
@@ -117,6 +118,7 @@ class ModelSource:
 
     def _make(self, name: str, config: ProviderConfig) -> Connection:
         with _imports_that_stay():
+            trim_libraries()
             # Heavy: a second of imports, and certificates from disk. In a thread, and only when a model is wanted.
             from qworkspace.chat.providers import Connection
 

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
@@ -51,7 +52,7 @@ class Toolbox:
 
     def specs(self) -> list[ToolSpec]:
         """What the model is told about the tools."""
-        return [ToolSpec(tool.name, tool.description, schema_of(tool)) for tool in self._tools.values()]
+        return [ToolSpec(tool.name, tool.description, schema_of(tool.args)) for tool in self._tools.values()]
 
     async def run(self, calls: list[ToolCallPart], states: Mapping[str, CallState]) -> list[ToolResultPart]:
         """The results in the order of the calls. Those that only read run side by side.
@@ -180,9 +181,13 @@ class Toolbox:
         )
 
 
-def schema_of(tool: Tool) -> dict[str, Any]:
-    """The JSON schema of a tool's arguments, without titles that only cost tokens."""
-    schema = tool.args.model_json_schema()
+@lru_cache(maxsize=1000)
+def schema_of(args: type[BaseModel]) -> dict[str, Any]:
+    """The JSON schema of a tool's arguments, without titles that only cost tokens; for reading only.
+
+    Kept, as it is the same for all agents: to make those of the built-in tools takes longer than the rest of a turn.
+    """
+    schema = args.model_json_schema()
     schema.pop("title", None)
     for field in schema.get("properties", {}).values():
         field.pop("title", None)

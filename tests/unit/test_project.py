@@ -273,6 +273,7 @@ def test_the_extras_that_the_pages_name_exist() -> None:
 
 
 DISTRIBUTIONS = {
+    "genai_prices": "genai-prices",
     "markdown_it": "markdown-it-py",
     "prometheus_client": "prometheus-client",
     "pydantic_ai": "pydantic-ai-slim",
