@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from tests.benchmarks.harness import Figure, cpu_seconds, rss_mb, scratch
+from tests.benchmarks.harness import Figure, cpu_seconds, environ, rss_mb, scratch
 from tests.support.daemon import DaemonProcess, write_home
 
 AGENTS = 200
@@ -14,7 +14,7 @@ IDLE_SECONDS = 60
 def run() -> list[Figure]:
     """Start 200 workspaces by asking each for its sessions, then watch them idle for a minute."""
     names = [f"agent-{number:03d}" for number in range(AGENTS + 1)]
-    with scratch() as folder, DaemonProcess(write_home(folder / "home", agents=names)) as daemon:
+    with scratch() as folder, DaemonProcess(write_home(folder / "home", agents=names), environ=environ()) as daemon:
         daemon.get(f"/api/agents/{names[0]}/sessions")
         before = rss_mb(daemon.pid)
         begun = time.perf_counter()

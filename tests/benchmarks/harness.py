@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 import tempfile
@@ -60,12 +61,17 @@ def scratch() -> Iterator[Path]:
         yield Path(folder)
 
 
+def environ() -> dict[str, str]:
+    """What measured processes run with: as after an installation, their modules are compiled once."""
+    return {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
+
+
 @contextlib.contextmanager
 def model_server() -> Iterator[str]:
     """The scripted model server in a process of its own; its base URL."""
     port = free_port()
     command = [sys.executable, "-m", "tests.support.model_server", "--port", str(port)]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command, cwd=ROOT, env=environ(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         wait_http(f"http://127.0.0.1:{port}/v1/models")
         yield f"http://127.0.0.1:{port}/v1"
