@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 from qworkspace.api.auth import BROWSER_TABLE, Auth
 from qworkspace.api.services import ApiServices
@@ -13,7 +15,7 @@ from qworkspace.approvals import Approval, ApprovalStore
 from qworkspace.base.clock import Clock
 from qworkspace.base.events import EventBus
 from qworkspace.base.mending import MendingDatabase
-from qworkspace.base.metrics import PrometheusMetrics
+from qworkspace.base.metrics import Metrics, NoMetrics, PrometheusMetrics
 from qworkspace.base.problems import Problems
 from qworkspace.base.tasks import Threads
 from qworkspace.chat.models import ModelSource
@@ -34,6 +36,45 @@ logger = logging.getLogger(__name__)
 HOME_TABLES = {"approvals": APPROVAL_TABLES, "browsers": (BROWSER_TABLE,), "reloads": RELOAD_TABLES}
 
 
+class LateMetrics:
+    """Counts nothing until `begin`, which a start need not wait for."""
+
+    def __init__(self) -> None:
+        self._real: PrometheusMetrics | None = None
+        self._gauges: list[tuple[str, str, Callable[[], float]]] = []
+
+    @property
+    def _now(self) -> Metrics:
+        return self._real if self._real is not None else NoMetrics()
+
+    def begin(self, real: PrometheusMetrics) -> None:
+        """Count from now on."""
+        self._real = real
+        for gauge in self._gauges:
+            real.gauge(*gauge)
+        self._gauges.clear()
+
+    def close(self) -> None:
+        """Count no more. Idempotent."""
+        if self._real is not None:
+            self._real.close()
+
+    def request(self, route: str, method: str, status: int) -> None:
+        self._now.request(route, method, status)
+
+    def sse_client(self) -> Any:
+        return self._now.sse_client()
+
+    def gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
+        if self._real is None:
+            self._gauges.append((name, text, read))
+        else:
+            self._real.gauge(name, text, read)
+
+    def render(self) -> tuple[bytes, str]:
+        return self._now.render()
+
+
 class Assembly:
     """The parts that stand on the home's files. `open` may be tried again after the disk refused."""
 
@@ -51,7 +92,7 @@ class Assembly:
             problems=problems,
         )
         self._token = ""
-        self.metrics = PrometheusMetrics(bus)
+        self.metrics = LateMetrics()
         self.approvals = ApprovalStore(self._database, clock=clock, bus=bus)
         self.approvals.on_late_answer = self._resume
         self.auth = Auth(self._database, token=self._access_token, clock=clock)
@@ -109,6 +150,11 @@ class Assembly:
         await self.models.close()
         await self._database.close()
         self.metrics.close()
+
+    async def count(self) -> None:
+        """Begin to count: the library that does is imported in a thread, after the start."""
+        await self._threads.run(importlib.import_module, "prometheus_client")
+        self.metrics.begin(PrometheusMetrics(self._bus))
 
     async def preload_models(self) -> None:
         """Import the model library in a thread if a provider needs it: the first turn need not wait for it."""
