@@ -49,6 +49,7 @@ class MultiAgentManager:
         self._shared = shared
         self._registry = registry
         self._seats: dict[AgentId, Seat] = {}
+        self._told: dict[str, str] = {}
         self._tasks = Tasks("agents")
         self._stopping = False
         self._closing: asyncio.Task[None] | None = None
@@ -126,6 +127,11 @@ class MultiAgentManager:
         seat = self._seats.get(AgentId(agent_id))
         return seat.workspace if seat is not None else None
 
+    def state_of(self, agent_id: str) -> AgentState:
+        """Where the agent is, as far as it was ever asked for; nothing is read."""
+        seat = self._seats.get(AgentId(agent_id))
+        return seat.state if seat is not None else AgentState.DORMANT
+
     def running(self) -> list[Workspace]:
         """All running workspaces."""
         return [seat.workspace for seat in self._seats.values() if seat.workspace is not None]
@@ -155,7 +161,7 @@ class MultiAgentManager:
             self._shared.config.create_agent, agent_id, template, name=name, copy_of=copy_of
         )
         self._seats.pop(AgentId(agent_id), None)
-        self._shared.bus.publish("agent.created", agent_id=agent_id)
+        self._tell(agent_id, "created")
         return directory
 
     async def delete_agent(self, agent_id: str, *, remove_files: bool = False) -> None:
@@ -170,19 +176,19 @@ class MultiAgentManager:
             self._forget(seat)
         if remove_files:
             await self._shared.threads.run(_remove_tree, directory)
-        self._shared.bus.publish("agent.deleted", agent_id=agent_id)
+        self._tell(agent_id, "deleted")
 
     async def disable_agent(self, agent_id: str) -> None:
         """Refuse new turns at once and for the next starts too. What runs finishes in the background, then it ends."""
         await self._shared.threads.run(self._shared.config.set_enabled, agent_id, False)
         self.withdraw(agent_id, _disabled(agent_id), "disabled")
-        self._shared.bus.publish("agent.disabled", agent_id=agent_id)
+        self._tell(agent_id, "disabled")
 
     async def enable_agent(self, agent_id: str) -> None:
         """Let requests in again."""
         await self._shared.threads.run(self._shared.config.set_enabled, agent_id, True)
         self.readmit(agent_id)
-        self._shared.bus.publish("agent.enabled", agent_id=agent_id)
+        self._tell(agent_id, "enabled")
 
     def withdraw(self, agent_id: str, refusal: QworkspaceError, reason: str) -> None:
         """Answer requests with `refusal` from now on; running turns finish, then the workspace ends."""
@@ -205,10 +211,10 @@ class MultiAgentManager:
             now = after.get(name)
             if now is None:
                 self.withdraw(name, NotFound("agent", name), "removed")
-                self._shared.bus.publish("agent.deleted", agent_id=name)
+                self._tell(name, "deleted")
             elif profile.enabled and not now.enabled:
                 self.withdraw(name, _disabled(name), "disabled")
-                self._shared.bus.publish("agent.disabled", agent_id=name)
+                self._tell(name, "disabled")
             elif now.enabled and now.workspace_dir != profile.workspace_dir:
                 moving = Unavailable(f"agent {name!r} moves to another directory; try again in a moment", id=name)
                 self.withdraw(name, moving, "moved")
@@ -216,8 +222,15 @@ class MultiAgentManager:
             was = before.get(name)
             if profile.enabled and (was is None or not was.enabled):
                 self.readmit(name)
-                self._shared.bus.publish("agent.created" if was is None else "agent.enabled", agent_id=name)
-        await self.start_all_configured_agents()
+                self._tell(name, "created" if was is None else "enabled")
+        if not self._stopping:  # in the background: the next edit need not wait for slow starts
+            self._tasks.start(self.start_all_configured_agents(), name="eager agents")
+
+    def _tell(self, agent_id: str, what: str) -> None:
+        """Everybody hears of it once, whether it was asked for or found in the file that was written for it."""
+        if self._told.get(agent_id) != what:
+            self._told[agent_id] = what
+            self._shared.bus.publish(f"agent.{what}", agent_id=agent_id)
 
     async def _seat(self, agent_id: str) -> Seat:
         """The agent's place. Who is not configured gets none, and so does everybody once the daemon stops."""

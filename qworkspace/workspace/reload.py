@@ -16,12 +16,14 @@ from qworkspace.base.ids import AgentId
 from qworkspace.base.tasks import Tasks
 from qworkspace.config.models import AgentConfig, LifecycleConfig
 from qworkspace.config.plan import Plan, plan
-from qworkspace.errors import InvalidConfig, QworkspaceError
+from qworkspace.errors import InvalidConfig, NotFound, QworkspaceError
 from qworkspace.workspace.history import Outcome, Reload, ReloadHistory, Timings
 from qworkspace.workspace.manager import MultiAgentManager
 from qworkspace.workspace.registry import WorkspaceRegistry
 from qworkspace.workspace.running import describe
+from qworkspace.workspace.seat import AgentState
 from qworkspace.workspace.shared import SharedServices
+from qworkspace.workspace.unknown import show_unknown_keys
 from qworkspace.workspace.workspace import Workspace
 
 logger = logging.getLogger(__name__)
@@ -142,8 +144,14 @@ class Reloader:
     async def _apply(self, agent_id: str, wish: Wish) -> Reload | None:
         trigger = ", ".join(dict.fromkeys(wish.triggers))
         old = self._manager.find(agent_id)
+        if old is None and self._manager.state_of(agent_id) is AgentState.FAILED:
+            await self._start_again(agent_id)
+            return None
         try:
             config = await self._shared.threads.run(self._shared.config.load_agent, agent_id)
+            await show_unknown_keys(self._shared, agent_id)
+        except NotFound:
+            return None  # taken out or disabled: what still runs of it ends as it is
         except QworkspaceError as error:
             return await self._refused(agent_id, old, trigger, error)
         self._shared.problems.clear(f"config:{agent_id}")
@@ -152,6 +160,13 @@ class Reloader:
             return None
         with old.hold():
             return await self._replace(old, config, trigger, wish.rebuild)
+
+    async def _start_again(self, agent_id: str) -> None:
+        """What kept the agent from starting may be mended."""
+        try:
+            await self._manager.get(agent_id)
+        except QworkspaceError as error:
+            logger.debug("agent %s still cannot start: %s", agent_id, error.message)  # its problem says so
 
     async def _refused(
         self, agent_id: str, old: Workspace | None, trigger: str, error: QworkspaceError
@@ -171,10 +186,12 @@ class Reloader:
         )
         change = self._plan(old, new, rebuild)
         if change.kind == "nothing":
+            self._shared.problems.clear(f"reload:{old.agent_id}")
             return None
         self._publish("planned", old, changed=change.changed, moved=change.moved, rebuilt=change.rebuilt)
         if change.kind == "live":
             old.adopt(config)
+            self._shared.problems.clear(f"reload:{old.agent_id}")
             done = await self._store(self._record(old, trigger, Outcome.LIVE, change))
             self._publish("swapped", old, generation=old.generation)
             return done
@@ -206,9 +223,11 @@ class Reloader:
         return await storing
 
     async def _unbuilt(self, old: Workspace, trigger: str, outcome: Outcome, change: Plan, error: Exception) -> Reload:
-        """The next instance did not come to act: shown until a reload succeeds."""
-        told = f"agent {old.agent_id!r} goes on as before the edit: its new instance {outcome.value.replace('_', ' ')}"
-        self._shared.problems.report(f"reload:{old.agent_id}", f"{told}: {describe(error)}", agent_id=old.agent_id)
+        """The next instance did not come to act: shown until a reload succeeds, unless the agent itself ends."""
+        if self._manager.state_of(old.agent_id) is AgentState.RUNNING:
+            how = outcome.value.replace("_", " ")
+            told = f"agent {old.agent_id!r} goes on as before the edit: its new instance {how}: {describe(error)}"
+            self._shared.problems.report(f"reload:{old.agent_id}", told, agent_id=old.agent_id)
         return await self._tell_failure(self._record(old, trigger, outcome, change, _facts(error)))
 
     async def _retire(self, retired: Retired, storing: asyncio.Task[Reload]) -> None:

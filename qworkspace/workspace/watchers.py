@@ -14,12 +14,15 @@ from typing import Protocol, cast
 from qworkspace.base.events import Event
 from qworkspace.base.tasks import Tasks
 from qworkspace.config.models import HomeConfig
-from qworkspace.config.plan import home_plan
+from qworkspace.config.plan import Sections, home_plan
 from qworkspace.errors import QworkspaceError
 from qworkspace.workspace.manager import MultiAgentManager
 from qworkspace.workspace.reload import Reloader
+from qworkspace.workspace.running import describe
+from qworkspace.workspace.seat import AgentState
 from qworkspace.workspace.shared import SharedServices
 from qworkspace.workspace.snapshot import AGENT_SHAPE, HOME_SHAPE
+from qworkspace.workspace.unknown import show_unknown_keys
 from qworkspace.workspace.watch import Watch
 from qworkspace.workspace.workspace import Workspace
 
@@ -41,53 +44,72 @@ class DriverCards(Protocol):
 
 
 class AgentConfigWatcher:
-    """Follows the files of each running agent: configuration, prompts, skills, plugins."""
+    """Follows the files of each agent that runs, or could not start: configuration, prompts, skills, plugins."""
 
     def __init__(self, watch: Watch, manager: MultiAgentManager, reloader: Reloader, shared: SharedServices) -> None:
         self._watch = watch
         self._manager = manager
         self._reloader = reloader
         self._shared = shared
-        self._drivers = DriverConfigWatcher(manager)
+        self._drivers = DriverConfigWatcher(manager, shared)
         self._tasks = Tasks("watchers")
         self._unlisten: Callable[[], None] = lambda: None
 
     def start(self) -> None:
-        """Follow every agent that runs, from its start to its end."""
+        """Follow every agent from its start to its end; one whose start failed, until it starts or is taken out."""
         self._unlisten = self._shared.bus.log.listen(self._heard)
-        for workspace in self._manager.running():
-            self._begin(workspace.agent_id)
+        for agent_id, status in self._manager.states().items():
+            if status.state in (AgentState.RUNNING, AgentState.FAILED):
+                self._begin(agent_id)
 
     async def stop(self) -> None:
         """Follow nobody any more. Idempotent."""
         self._unlisten()
         await self._tasks.close("the daemon stops")
+        await self._drivers.stop()
 
     def _heard(self, event: Event) -> None:
         agent_id = event.data.get("agent_id")
-        if event.type == "workspace.started" and isinstance(agent_id, str):
+        if not isinstance(agent_id, str):
+            return
+        if event.type in ("workspace.started", "workspace.failed"):
             self._begin(agent_id)
-        elif event.type == "workspace.stopped" and isinstance(agent_id, str):
-            self._watch.leave(agent_id)
+        elif event.type == "workspace.stopped":
+            self._leave(agent_id)
+        elif event.type == "agent.deleted":
+            self._forget(agent_id)
 
     def _begin(self, agent_id: str) -> None:
         self._tasks.start(self._follow(agent_id), name=agent_id)
 
     async def _follow(self, agent_id: str) -> None:
+        try:
+            directory = await self._shared.threads.run(self._shared.config.agent_dir, agent_id)
+        except QworkspaceError:
+            return  # taken out of config.json meanwhile
         workspace = self._manager.find(agent_id)
-        if workspace is None:
-            return
-        await self._watch.follow(agent_id, workspace.directory, AGENT_SHAPE, lambda names: self._found(agent_id, names))
-        # an edit may have come between the start, which read the files, and this moment
-        self._reloader.request(agent_id, "start")
+        place = workspace.directory if workspace is not None else directory
+        await self._watch.follow(agent_id, place, AGENT_SHAPE, lambda names: self._found(agent_id, names))
+        self._leave(agent_id)
+        if self._manager.find(agent_id) is not None:
+            # an edit may have come between the start, which read the files, and this moment
+            self._reloader.request(agent_id, "start")
+
+    def _leave(self, agent_id: str) -> None:
+        """Follow it no longer, unless it runs or still has to start."""
+        if self._manager.find(agent_id) is None and self._manager.state_of(agent_id) is not AgentState.FAILED:
+            self._watch.leave(agent_id)
+
+    def _forget(self, agent_id: str) -> None:
+        """Nothing of an agent that was taken out has to be mended any more."""
+        if self._manager.find(agent_id) is None:
+            self._watch.leave(agent_id)
+        for problem in self._shared.problems.of(agent_id):
+            self._shared.problems.clear(problem.key)
 
     async def _found(self, agent_id: str, names: set[str]) -> None:
         self._shared.bus.publish("files.changed", agent_id=agent_id, names=sorted(names))
-        workspace = self._manager.find(agent_id)
-        if workspace is None:
-            return
-        if cards := [name for name in names if _directory(name) == DRIVERS]:
-            await self._drivers.found(workspace, cards)
+        self._drivers.found(agent_id, (name for name in names if _directory(name) == DRIVERS))
         plugins = sorted({_second(name) for name in names if _directory(name) == PLUGINS})
         if plugins:
             self._reloader.request(agent_id, f"plugin {', '.join(plugins)} edited", rebuild={PLUGINS})
@@ -96,27 +118,57 @@ class AgentConfigWatcher:
 
 
 class DriverConfigWatcher:
-    """Tells the drivers' service of each card that was edited; the others keep their connections."""
+    """Tells the drivers' service of each card that was edited; the others keep their connections.
 
-    def __init__(self, manager: MultiAgentManager) -> None:
+    Edits of one card are told one after another, and those that come meanwhile as one; no card waits for another.
+    """
+
+    def __init__(self, manager: MultiAgentManager, shared: SharedServices) -> None:
         self._manager = manager
+        self._shared = shared
+        self._edited: set[tuple[str, str]] = set()
+        self._working: set[tuple[str, str]] = set()
+        self._tasks = Tasks("driver cards")
 
-    async def found(self, workspace: Workspace, cards: Iterable[str]) -> None:
+    def found(self, agent_id: str, cards: Iterable[str]) -> None:
         """Pass on the edits of `drivers/<name>.json`; an agent without that service has nothing to be told."""
-        if DRIVERS not in workspace.services:
-            return
-        service = cast(DriverCards | None, workspace.services.find(DRIVERS))
-        if service is None:
-            return
         for card in sorted(cards):
-            name = PurePosixPath(card).stem
-            try:
-                if (workspace.directory / card).exists():
-                    await service.reload_driver(name)
-                else:
-                    await service.remove_driver(name)
-            except QworkspaceError as error:
-                logger.error("driver %s of agent %s: %s", name, workspace.agent_id, error.message)
+            edited = (agent_id, card)
+            self._edited.add(edited)
+            if edited not in self._working:
+                self._working.add(edited)
+                self._tasks.start(self._work(edited), name=f"{agent_id}/{card}")
+
+    async def stop(self) -> None:
+        """Pass on nothing more. Idempotent."""
+        await self._tasks.close("the daemon stops")
+
+    async def _work(self, edited: tuple[str, str]) -> None:
+        try:
+            while edited in self._edited:
+                self._edited.discard(edited)
+                await self._pass_on(*edited)
+        finally:
+            self._working.discard(edited)
+
+    async def _pass_on(self, agent_id: str, card: str) -> None:
+        workspace = self._manager.find(agent_id)
+        service = _drivers_of(workspace) if workspace is not None else None
+        if workspace is None or service is None:
+            return
+        name, key = PurePosixPath(card).stem, f"driver:{agent_id}:{card}"
+        try:
+            if await self._shared.threads.run((workspace.directory / card).exists):
+                await service.reload_driver(name)
+            else:
+                await service.remove_driver(name)
+        except Exception as error:
+            if not isinstance(error, QworkspaceError):
+                logger.exception("driver %s of agent %s failed", name, agent_id)
+            told = f"driver {name!r} of agent {agent_id!r}: {describe(error)}"
+            self._shared.problems.report(key, told, agent_id=agent_id)
+        else:
+            self._shared.problems.clear(key)
 
 
 class HomeConfigWatcher:
@@ -127,50 +179,82 @@ class HomeConfigWatcher:
         self._manager = manager
         self._reloader = reloader
         self._shared = shared
-        self._home: HomeConfig | None = None
+        self._home = HomeConfig()
+        self._started: Sections = {}
         self.on_change: Callable[[HomeConfig], None] = lambda home: None
 
     async def start(self) -> None:
-        """Begin to follow; what is there now is what later edits are compared with."""
-        await self._refresh()
+        """Begin to follow; what is in use now is what later edits are compared with."""
+        home = await self._load()
+        self._home = home or self._shared.config.last_good_home() or self._home
+        self._started = _addresses(self._home)
         await self._watch.follow(HOME, self._shared.config.home, HOME_SHAPE, self._found)
+        await self._refresh()  # an edit may have come in between
 
     async def _found(self, names: set[str]) -> None:
         self._shared.bus.publish("files.changed", names=sorted(names))
         if names & {"config.json", "secrets.json"}:
             await self._refresh()
+        if "secrets.json" in names:
+            self._reload_all("secrets.json edited")
         plugins = sorted({_second(name) for name in names if _directory(name) == PLUGINS})
         if plugins:
-            for workspace in self._manager.running():
-                why = f"plugin {', '.join(plugins)} edited"
-                self._reloader.request(workspace.agent_id, why, rebuild={PLUGINS})
+            self._reload_all(f"plugin {', '.join(plugins)} edited", rebuild={PLUGINS})
+
+    def _reload_all(self, trigger: str, rebuild: Iterable[str] = ()) -> None:
+        """Of agents that are not affected, nothing is reloaded."""
+        for agent_id, status in self._manager.states().items():
+            if status.state in (AgentState.RUNNING, AgentState.FAILED):
+                self._reloader.request(agent_id, trigger, rebuild)
 
     async def _refresh(self) -> None:
-        config, problems = self._shared.config, self._shared.problems
-        broken = await self._shared.threads.run(lambda: config.secrets().problem)
-        self._show("secrets", broken)
+        home = await self._load()
+        if home is None or self._home == home:
+            return
+        before, self._home = self._home, home
+        change = home_plan(before.sections(), home.sections())
+        self._shared.bus.publish("config.changed", changed=list(change.changed), restart=list(change.restart))
+        self._tell_restart(home_plan(self._started, _addresses(home)).restart)
+        self.on_change(home)
+        await self._manager.follow_profiles(before.agents.profiles, home.agents.profiles)
+
+    async def _load(self) -> HomeConfig | None:
+        """config.json as it is now; None while it cannot be used, which is shown."""
+        config = self._shared.config
+        self._show("secrets", await self._shared.threads.run(lambda: config.secrets().problem))
         try:
             home = await self._shared.threads.run(config.load_home)
         except QworkspaceError as error:
             self._show("config", error)
+            return None
+        self._show("config", None)
+        await show_unknown_keys(self._shared)
+        return home
+
+    def _tell_restart(self, fields: Iterable[str]) -> None:
+        changed = ", ".join(fields)
+        if not changed:
+            self._shared.problems.clear("restart")
             return
-        problems.clear("config")
-        before, self._home = self._home, home
-        if before is None or before == home:
-            return
-        change = home_plan(before.sections(), home.sections())
-        self._shared.bus.publish("config.changed", changed=list(change.changed), restart=list(change.restart))
-        if change.restart:
-            told = f"{', '.join(change.restart)} in config.json has changed and counts from the daemon's next start on"
-            problems.report("restart", told, severity="warning")
-        self.on_change(home)
-        await self._manager.follow_profiles(before.agents.profiles, home.agents.profiles)
+        told = f"{changed} in config.json has changed and counts from the daemon's next start on"
+        self._shared.problems.report("restart", told, severity="warning")
 
     def _show(self, key: str, error: QworkspaceError | None) -> None:
         if error is None:
             self._shared.problems.clear(key)
         else:
             self._shared.problems.report(key, f"{error.message}; the last good values stay in use")
+
+
+def _drivers_of(workspace: Workspace) -> DriverCards | None:
+    if DRIVERS not in workspace.services:
+        return None
+    return cast(DriverCards | None, workspace.services.find(DRIVERS))
+
+
+def _addresses(home: HomeConfig) -> Sections:
+    """What counts from a start on."""
+    return {"server": home.server.model_dump(include={"host", "port"})}
 
 
 def _directory(name: str) -> str:
