@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Protocol
 
 from qworkspace.api.sse import StreamLimits
 from qworkspace.base.clock import Clock
@@ -141,8 +141,8 @@ class ApiServices:
     auth: Auth
     metrics: Metrics
     shutdown: Callable[[str], None]
-    reloader: Reloader = cast("Reloader", None)
-    inbox: InboxStore = cast("InboxStore", None)
+    reloader: Reloader = None  # type: ignore[assignment]
+    inbox: InboxStore = None  # type: ignore[assignment]
 
 
 class NewSessions:
