@@ -34,6 +34,8 @@ HANGING_SECONDS = 60.0
 _IGNORED_FILES = ("/dev/urandom", "/dev/null", "/proc/", "/sys/", "anon_inode:[pidfd]", "/memfd:")
 _SECRETS = ("_API_KEY", "_TOKEN", "QWORKSPACE_", "OPENAI_", "ANTHROPIC_", "GOOGLE_", "GEMINI_", "OLLAMA_")
 
+_SETTINGS = ("QWORKSPACE_KILLS",)  # of the suite itself
+
 
 class RealNetwork(RuntimeError):
     """A test tried to reach something that is not on the loopback."""
@@ -117,7 +119,8 @@ class Guards:
     def start(self) -> None:
         """Watch this process until `stop`."""
         for name in [name for name in os.environ if name.startswith(_SECRETS) or name.endswith(_SECRETS)]:
-            del os.environ[name]
+            if name not in _SETTINGS:
+                del os.environ[name]
         self._replace(asyncio.runners, "_cancel_all_tasks", self._report_tasks(asyncio.runners._cancel_all_tasks))  # type: ignore[attr-defined]
         self._replace(socket.socket, "connect", _loopback_only(socket.socket.connect, self._complaints))
         self._replace(socket.socket, "connect_ex", _loopback_only(socket.socket.connect_ex, self._complaints))

@@ -106,6 +106,10 @@ class ModelServer(Loopback):
         """The newest chat request."""
         return self.requests[-1]
 
+    def refused(self) -> list[Any]:
+        """The whole requests that broke a rule of the strictest provider."""
+        return [record.body for record in self.requests if record.status == 400 and record.body is not None]
+
     async def wait_for(self, count: int, timeout: float = 10.0) -> Recorded:
         """Wait until that many chat requests have come in all; the newest one."""
         async with asyncio.timeout(timeout):
