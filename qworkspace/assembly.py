@@ -23,6 +23,8 @@ from qworkspace.config.home import HomeConfig
 from qworkspace.config.store import ConfigStore
 from qworkspace.equipment import equip
 from qworkspace.errors import QworkspaceError
+from qworkspace.inbox import MIGRATIONS as INBOX_TABLES
+from qworkspace.inbox import InboxStore, ProblemsToInbox
 from qworkspace.workspace.history import MIGRATIONS as RELOAD_TABLES
 from qworkspace.workspace.history import ReloadHistory
 from qworkspace.workspace.manager import MultiAgentManager
@@ -33,7 +35,12 @@ from qworkspace.workspace.watchers import AgentConfigWatcher, HomeConfigWatcher
 
 logger = logging.getLogger(__name__)
 
-HOME_TABLES = {"approvals": APPROVAL_TABLES, "browsers": (BROWSER_TABLE,), "reloads": RELOAD_TABLES}
+HOME_TABLES = {
+    "approvals": APPROVAL_TABLES,
+    "browsers": (BROWSER_TABLE,),
+    "reloads": RELOAD_TABLES,
+    "inbox": INBOX_TABLES,
+}
 
 
 class LateMetrics:
@@ -95,6 +102,8 @@ class Assembly:
         self.metrics = LateMetrics()
         self.approvals = ApprovalStore(self._database, clock=clock, bus=bus)
         self.approvals.on_late_answer = self._resume
+        self.inbox = InboxStore(self._database, clock=clock, bus=bus)
+        self.filing = ProblemsToInbox(self.inbox, problems, bus)
         self.auth = Auth(self._database, token=self._access_token, clock=clock)
         self.models = ModelSource(self.home_config, threads=threads)
         shared = SharedServices(
@@ -133,6 +142,7 @@ class Assembly:
         self.watch.start()
         await self.home_files.start()
         self.agent_files.start()
+        self.filing.start()
 
     def look_again(self) -> None:
         """Compare all files with what is in use, as if each had been saved."""
@@ -142,10 +152,11 @@ class Assembly:
 
     async def close(self) -> None:
         """End everything here, agents included. Idempotent, and right after a half-done start too."""
-        await self.agent_files.stop()
         await self.watch.stop()
+        await self.agent_files.stop()
         await self.manager.stop(0.0)
         await self.reloader.stop()
+        await self.filing.stop()
         await self.approvals.stop()
         await self.models.close()
         await self._database.close()
@@ -177,6 +188,8 @@ class Assembly:
             auth=self.auth,
             metrics=self.metrics,
             shutdown=shutdown,
+            reloader=self.reloader,
+            inbox=self.inbox,
         )
 
     def home_config(self) -> HomeConfig:
