@@ -173,6 +173,7 @@ class Parts:
         return Access.of(self._host, allowed_hosts=server.allowed_hosts, auth=auth, max_body=server.max_body_bytes)
 
     def _limit_streams(self, server: ServerConfig) -> None:
+        self.api.problems = self.problems
         self.api.stream_limits = StreamLimits(keep_alive=server.keep_alive, backlog=server.event_backlog)
 
     def _grace(self) -> float:

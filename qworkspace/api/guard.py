@@ -132,7 +132,8 @@ class Guard:
         known = self._api.known
         if known is None:
             if not public:
-                raise self._api.not_ready()
+                client = scope.get("client")
+                raise self._api.not_ready(why=client is not None and is_loopback(client[0]))
             return NOBODY
         if self._api.access.open:
             return Caller("open")

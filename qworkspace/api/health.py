@@ -19,8 +19,8 @@ async def healthz(call: Call) -> Health:
 
 async def readyz(call: Call) -> ASGIApp:
     """200 when turns are taken, with the parts that are degraded; 503 before and after that."""
-    known = call.api.known
-    problems = known.problems.of() if known is not None else []
+    known = call.api.known.problems if call.api.known is not None else call.api.problems
+    problems = known.of() if known is not None else []
     told = call.caller.kind != "nobody" or is_loopback(call.request.client.host if call.request.client else "")
     answer = Ready(
         status=call.api.state.value,

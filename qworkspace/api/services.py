@@ -164,7 +164,10 @@ class NewSessions:
 
 
 class Api:
-    """What is there from the first request on, and the door that the daemon opens when all is ready."""
+    """What is there from the first request on, and the door that the daemon opens when all is ready.
+
+    `problems` tells what keeps a daemon that is starting from being ready.
+    """
 
     def __init__(self, info: Info, *, clock: Clock, threads: Threads, access: Access) -> None:
         self.info = info
@@ -176,6 +179,7 @@ class Api:
         self.building = asyncio.Lock()
         self.new_sessions = NewSessions(clock)
         self.state = DaemonState.STARTING
+        self.problems: Problems | None = None
         self._services: ApiServices | None = None
 
     def open(self, services: ApiServices) -> None:
@@ -200,9 +204,11 @@ class Api:
         """The services if they are there."""
         return self._services
 
-    def not_ready(self) -> Unavailable:
-        """The error of requests that come too early."""
-        return Unavailable("the daemon is starting; try again in a moment", state=self.state.value)
+    def not_ready(self, *, why: bool = False) -> Unavailable:
+        """The error of requests that come too early; with `why` it names what the start waits for."""
+        reasons = self.problems.of() if why and self.problems is not None else []
+        told = f"the daemon is still starting: {reasons[0].message}" if reasons else "the daemon is starting"
+        return Unavailable(f"{told}; try again in a moment", state=self.state.value)
 
     def _add_gauges(self, services: ApiServices) -> None:
         """Values that need no counting: they are read when somebody asks for the metrics."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -20,6 +21,7 @@ Identity = tuple[int, int]
 Migrations = Mapping[str, Sequence[str]] | Sequence[str]
 
 BUSY_SECONDS = 2.0
+FULL = 64 * 1024  # bytes; with less nothing works
 PRAGMAS = (
     "PRAGMA journal_mode=WAL",
     "PRAGMA synchronous=FULL",
@@ -32,6 +34,7 @@ TOLERANT = partial(str, encoding="utf-8", errors="replace")
 FAILURES = (sqlite3.Error, UnicodeDecodeError)
 """What SQLite raises; the second when its message quotes bytes of a damaged file."""
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_UNSPECIFIC = {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
 _REFUSED = {
     sqlite3.SQLITE_FULL: "the disk is full",
     sqlite3.SQLITE_IOERR: "the disk reports an error",
@@ -207,7 +210,17 @@ def explain(error: sqlite3.Error | UnicodeDecodeError, path: Path) -> Exception:
     reason = _REFUSED.get(_code(error))
     if reason is None:
         return error
+    if _code(error) in _UNSPECIFIC and _is_full(path):
+        reason = _REFUSED[sqlite3.SQLITE_FULL]
     return StorageError(f"the database {str(path)!r} cannot be used: {reason}", path=str(path), reason=reason)
+
+
+def _is_full(path: Path) -> bool:
+    """Whether its disk has no room left to speak of: SQLite does not always tell."""
+    try:
+        return shutil.disk_usage(path.parent).free < FULL
+    except OSError:
+        return False
 
 
 def connect(path: Path) -> sqlite3.Connection:

@@ -12,6 +12,7 @@ from pathlib import Path
 from qworkspace.errors import Conflict, StorageError
 
 _LOCKED_BYTE = 1 << 30  # Windows locks bytes, and a locked one cannot be read: take one beyond the content
+_LENGTH = 512  # bytes; always so many, so that a later holder can tell who it is on a full disk, too
 _PATIENCE = 0.3  # seconds; `is_held` of another process holds the lock for an instant
 
 
@@ -64,7 +65,7 @@ class HomeLock:
         self._write(json.dumps(asdict(holder)).encode())
 
     def release(self) -> None:
-        """Give the lock back and leave an empty file. Idempotent."""
+        """Give the lock back and leave a blank file. Idempotent."""
         if self._descriptor is None:
             return
         self._write(b"")
@@ -84,9 +85,10 @@ class HomeLock:
 
     def _write(self, content: bytes) -> None:
         assert self._descriptor is not None
+        content = content.ljust(_LENGTH)
         try:
-            os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, content, 0) if hasattr(os, "pwrite") else self._seek_and_write(content)
+            os.ftruncate(self._descriptor, len(content))
         except OSError:
             return  # a full disk: the lock holds all the same, only its description is missing
 

@@ -52,18 +52,13 @@ class MendingDatabase(Database):
         self._key = f"database/{path}"
 
     async def open(self) -> None:
-        """Make or open the file, mended if need be."""
+        """Make or open the file, mended if need be. A disk that refuses is for the caller to report."""
         self._rescues = 0
+        await self._threads.run(settle_rescue, self.path)
         try:
-            await self._threads.run(settle_rescue, self.path)
-            try:
-                await super().open()
-            except DatabaseDamaged:
-                await self._mended()
-        except StorageError as error:
-            self._report(error)
-            raise
-        self._problems.clear(self._key)  # an earlier opening may have reported it
+            await super().open()
+        except DatabaseDamaged:
+            await self._mended()
 
     async def write(self, work: Work[T]) -> T:
         try:

@@ -49,7 +49,7 @@ def test_sigterm_ends_an_idle_daemon_at_once(daemon: DaemonProcess) -> None:
     began = time.monotonic()
     assert daemon.terminate() == 0
     assert time.monotonic() - began < 3
-    assert (daemon.home / ".daemon" / "lock").read_text(encoding="utf-8") == ""
+    assert (daemon.home / ".daemon" / "lock").read_text(encoding="utf-8").strip() == ""
     assert "Traceback" not in daemon.text()
 
 
