@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 STEP = 0.1
 """Seconds in which the system's events are collected before they are told."""
+GATHER = 0.3
+"""Seconds in which changes of what there is to watch are collected: agents that start together are one change."""
 OVERLAP = 0.5
 """Seconds that a replaced watch goes on beside its successor, so that no event falls in between."""
 RETRY = 60.0
@@ -155,6 +157,7 @@ class Watch:
         while True:
             if await self._use_events():
                 await self._changed.wait()
+                await self._clock.sleep(GATHER)
             else:
                 await self._poll()
 
