@@ -7,7 +7,7 @@ import hmac
 import secrets
 import sqlite3
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
@@ -42,10 +42,11 @@ CREATE TABLE browsers (
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who makes a request. `open`: the daemon asks nobody."""
+    """Who makes a request. `open`: the daemon asks nobody. `proof` is the hash of the token that was shown."""
 
     kind: Literal["nobody", "open", "token", "browser"]
     browser_id: str = ""
+    proof: str = field(default="", repr=False)
 
 
 NOBODY = Caller("nobody")
@@ -96,9 +97,16 @@ class Auth:
         authorization = headers.get("authorization")
         if authorization is not None:
             scheme, _, value = authorization.partition(" ")
-            return Caller("token") if scheme.lower() == "bearer" and self.is_token(value.strip()) else NOBODY
+            known = scheme.lower() == "bearer" and self.is_token(value.strip())
+            return Caller("token", proof=_hash(value.strip())) if known else NOBODY
         cookie = cookie_parser(headers.get("cookie", "")).get(cookie_name(port))
         return await self._by_cookie(cookie) if cookie else NOBODY
+
+    def knows(self, caller: Caller) -> bool:
+        """Whether a caller of before would still get in: its token is the present one, its browser is still paired."""
+        if caller.kind == "token":
+            return caller.proof == _hash(self._token())
+        return caller.kind != "browser" or any(known.id == caller.browser_id for known in self._browsers.values())
 
     def new_code(self) -> PairingCode:
         """A code that pairs one browser within ten minutes."""

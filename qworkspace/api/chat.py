@@ -129,6 +129,7 @@ def stream_log(
         after=after,
         headers=headers,
         counted=call.services.metrics.sse_client(),
+        welcome=lambda: call.services.auth.knows(call.caller),
     )
 
 

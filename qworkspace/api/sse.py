@@ -37,7 +37,8 @@ class EventStream:
     """An answer: the events of a log later than `after`, until the log closes or the client leaves.
 
     Leaving changes nothing for whoever writes the log. A reader that is too slow is cut off and may re-join.
-    `frame` gives an event's bytes, none for an event that this stream leaves out; `counted` is held meanwhile.
+    `frame` gives an event's bytes, none for an event that this stream leaves out; `counted` is held meanwhile. The
+    stream ends soon after `welcome` has become false.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class EventStream:
         after: int = 0,
         headers: Mapping[str, str] | None = None,
         counted: AbstractContextManager[object] | None = None,
+        welcome: Callable[[], bool] = lambda: True,
     ) -> None:
         self.headers = {**HEADERS, **(headers or {})}
         self._log = log
@@ -58,6 +60,7 @@ class EventStream:
         self._limits = limits
         self._after = after
         self._counted = counted if counted is not None else nullcontext()
+        self._welcome = welcome
         self._sent_at = clock.monotonic()
         self._sending = False
 
@@ -105,9 +108,12 @@ class EventStream:
         self._sending = False
 
     async def _watch(self, send: Send) -> None:
-        """Keep a silent stream alive; return when a send does not get through."""
+        """Keep a silent stream alive; return when a send does not get through, or the reader must go."""
         while True:
             await self._clock.sleep(min(self._limits.keep_alive, self._limits.send) / 3)
+            if not self._welcome():
+                logger.info("cut off an event stream: its token or browser is no longer known")
+                return
             waited = self._clock.monotonic() - self._sent_at
             if self._sending and waited >= self._limits.send:
                 logger.info("cut off an event stream, its reader took nothing for %.0f s", waited)

@@ -72,7 +72,8 @@ def test_without_a_token_it_listens_on_the_loopback_only(
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
-    with DaemonProcess(tmp_path_factory.mktemp("access") / "home") as daemon:
+    home = write_home(tmp_path_factory.mktemp("access") / "home", config={"server": {"keep_alive": 1}})
+    with DaemonProcess(home) as daemon:
         yield daemon
 
 
@@ -159,6 +160,23 @@ def test_a_new_token_closes_the_old_one_at_once(running: DaemonProcess) -> None:
     log = running.text() + (running.home / ".daemon/log/qworkspace.log").read_text(encoding="utf-8")
     assert [token for token in (old.token, new.token, newest.token) if token in log] == []
     running.start()
+
+
+@pytest.mark.parametrize("way", ["token", "cookie"])
+def test_streams_end_with_the_token_or_the_browser(running: DaemonProcess, way: str) -> None:
+    raw, (cookie, answer) = raw_of(running), paired(running)
+    host = ("Host", f"127.0.0.1:{raw.port}")
+    proof = cookie if way == "cookie" else ("Authorization", f"Bearer {raw.token}")
+    with closing(raw.connect()) as stream:
+        stream.sendall(head("GET", "/api/events", [host, proof]))
+        assert stream.recv(100).startswith(b"HTTP/1.1 200")
+        if way == "cookie":
+            browser = json.loads(answer.body)["id"]
+            assert raw.ask("DELETE", f"/api/browsers/{browser}").status == 204
+        else:
+            assert raw.json("POST", "/api/token/rotate", {}).status == 200
+        while stream.recv(65536):  # to its end, or to the time limit of the socket, which raises
+            pass
 
 
 # sizes and shapes
@@ -284,18 +302,25 @@ def test_no_answer_event_or_line_of_the_log_shows_a_secret(
         models.script(None)
         config = json.loads(raw.ask("GET", "/api/agents/default/config").body)
         written = raw.json("PUT", "/api/agents/default/config", config | {"description": "changed"})
-        refused = raw.json("PATCH", "/api/agents/default/config", {"running": {"max_iters": IN_A_WRONG_PLACE}})
         wrong_key = raw.json("PATCH", "/api/agents/default/config", {"channels": [{"bot_token": IN_A_WRONG_PLACE}]})
+        changed = config | {"channels": {"chat": {"bot_token": IN_A_WRONG_PLACE}}}
+        planned = raw.json("POST", "/api/agents/default/plan", changed)
+        kind = ("Content-Type", "application/json")
+        broken = f'{{"channels": {{"chat": {{"bot_token": "{IN_A_WRONG_PLACE}" "x"}}}}}}'.encode()
+        unplanned = raw.ask("POST", "/api/agents/default/plan", kind, body=broken)
+        assert raw.ask("POST", "/api/agents/default/reload").status == 200
         _break_the_configuration(home.path)
         _await_problem(daemon)
         shown = _everything(raw, failed["turn_id"])
         heard = _heard(following, "problem.opened")
     assert failed["status"] == "failed" and "key" in failed["error"]["message"]
-    assert written.status == 200 and refused.status >= 400 and wrong_key.status >= 400
+    assert planned.status == 200 and unplanned.status == 422
+    assert written.status == 200 and wrong_key.status >= 400
     stored = json.loads((home.workspace / "agent.json").read_text(encoding="utf-8"))
     assert stored["channels"]["chat"]["bot_token"] == LITERAL  # the mask that came back stands for what was there
     shown |= {"events": heard, "config": json.dumps(config), "written": written.text}
     shown |= {"failed": json.dumps(failed), "output": daemon.text(), "wrong key": wrong_key.text}
+    shown |= {"planned": planned.text, "unplanned": unplanned.text}
     log = daemon.home / ".daemon/log/qworkspace.log"
     shown["log"] = log.read_text(encoding="utf-8")
     telling = {name: home.told(text) for name, text in shown.items() if home.told(text)}
