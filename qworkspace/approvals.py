@@ -43,13 +43,17 @@ MIGRATIONS = (
     CREATE INDEX approvals_of_call ON approvals (turn_id, call_id);
     CREATE INDEX approvals_pending ON approvals (state) WHERE state = 'pending';
     """,
+    """
+    ALTER TABLE approvals ADD COLUMN source TEXT NOT NULL DEFAULT '';
+    ALTER TABLE approvals ADD COLUMN user_id TEXT NOT NULL DEFAULT '';
+    """,
 )
 LOOK_AGAIN = 30.0  # seconds; time limits are wall time, which may be changed while we sleep
 SERVED_HELD = 10_000  # more than any running turns may ask
 StateName = Literal["pending", "allowed", "denied", "expired", "withdrawn"]
 _COLUMNS = (
     "id, agent_id, session_id, turn_id, call_id, tool, args, reason, state, created_at, expires_at,"
-    " answered_at, answered_by, remember"
+    " source, user_id, answered_at, answered_by, remember"
 )
 
 
@@ -65,7 +69,10 @@ class ApprovalState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """One question. `remember` asks to treat later calls like this one the same way."""
+    """One question. `source` and `user_id` are those of the message that led to it.
+
+    `remember` asks to treat later calls like this one the same way.
+    """
 
     id: str
     agent_id: str
@@ -78,6 +85,8 @@ class Approval:
     state: ApprovalState
     created_at: datetime
     expires_at: datetime
+    source: str = ""
+    user_id: str = ""
     answered_at: datetime | None = None
     answered_by: str = ""
     remember: bool = False
@@ -139,6 +148,9 @@ class ApprovalStore:
         args: dict[str, Any],
         reason: str,
         expires_at: datetime,
+        *,
+        source: str = "",
+        user_id: str = "",
     ) -> Approval:
         """Store the question and tell everyone. The asking turn counts as waiting from now on."""
         now = self._clock.now()
@@ -154,13 +166,16 @@ class ApprovalStore:
             state=ApprovalState.PENDING,
             created_at=now,
             expires_at=expires_at,
+            source=source,
+            user_id=clean_text(user_id),
         )
         await self._database.write(lambda db: _insert(db, approval))
         self._waiter(approval.id)
         self._deadlines[approval.id] = expires_at
         self._new_deadline.set()
         self._watch()
-        self._publish("approval.created", approval, tool=approval.tool, expires_at=expires_at.isoformat())
+        facts = {"tool": approval.tool, "source": source, "expires_at": expires_at.isoformat()}
+        self._publish("approval.created", approval, **facts)
         return approval
 
     async def of_call(self, turn_id: str, call_id: str) -> Approval | None:
@@ -297,7 +312,7 @@ async def _call(listener: Callable[[Approval], Awaitable[None]], approval: Appro
 
 def _insert(db: sqlite3.Connection, approval: Approval) -> None:
     db.execute(
-        f"INSERT INTO approvals ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, '', 0)",
+        f"INSERT INTO approvals ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, '', 0)",
         (
             approval.id,
             approval.agent_id,
@@ -310,6 +325,8 @@ def _insert(db: sqlite3.Connection, approval: Approval) -> None:
             approval.state,
             approval.created_at.isoformat(),
             approval.expires_at.isoformat(),
+            approval.source,
+            approval.user_id,
         ),
     )
 
@@ -332,8 +349,8 @@ def _delete(db: sqlite3.Connection, where: str, value: str) -> int:
 
 
 def _approval(row: tuple[Any, ...]) -> Approval:
-    id, agent_id, session_id, turn_id, call_id, tool, args, reason, state, created, expires, *answer = row
-    answered, by, remember = answer
+    id, agent_id, session_id, turn_id, call_id, tool, args, reason, state, created, expires, *more = row
+    source, user_id, answered, by, remember = more
     return Approval(
         id=id,
         agent_id=agent_id,
@@ -346,6 +363,8 @@ def _approval(row: tuple[Any, ...]) -> Approval:
         state=ApprovalState(state),
         created_at=datetime.fromisoformat(created),
         expires_at=datetime.fromisoformat(expires),
+        source=source,
+        user_id=user_id,
         answered_at=datetime.fromisoformat(answered) if answered is not None else None,
         answered_by=by,
         remember=bool(remember),

@@ -33,6 +33,8 @@ class ApprovalFacts(Model):
     state: str
     created_at: datetime
     expires_at: datetime | None
+    source: str = Field(description="Where the message came from that led to it: chat, api, a job, a channel, …")
+    user_id: str = ""
     answered_at: datetime | None = optional()
     answered_by: str = ""
     remember: bool = False

@@ -232,7 +232,7 @@ async def test_lists_are_newest_first_by_state_and_agent(home: Home) -> None:
 async def test_what_was_asked_is_kept_word_for_word(home: Home) -> None:
     args = {"command": "echo 'ü' \ud83d", "deep": [{"x": None}]}
     until = home.clock.now() + timedelta(minutes=5)
-    made = await home.store.create("a", "s", "t", "c", "run_shell", args, "why", until)
+    made = await home.store.create("a", "s", "t", "c", "run_shell", args, "why", until, source="chat", user_id="ann")
     found = await home.store.get(made.id)
     assert found == made
     assert found.args == {"command": "echo 'ü' \ufffd", "deep": [{"x": None}]}
