@@ -7,10 +7,11 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
 
-from qworkspace.base.files import make_directory, storing
+from qworkspace.base.files import make_directory, storing, sync_directory, sync_file
 from qworkspace.base.lanes import Job, Lane
 from qworkspace.base.tasks import Threads
 from qworkspace.errors import DatabaseDamaged, QworkspaceError, StorageError, Unavailable
@@ -21,6 +22,7 @@ Identity = tuple[int, int]
 Migrations = Mapping[str, Sequence[str]] | Sequence[str]
 
 BUSY_SECONDS = 2.0
+COMPANIONS = ("-wal", "-shm", "-journal")
 FULL = 64 * 1024  # bytes; with less nothing works
 PRAGMAS = (
     "PRAGMA journal_mode=WAL",
@@ -149,6 +151,8 @@ class Database:
             self._drop_writer()  # somebody took the file away or put another in its place
         if self._writer is None:
             try:
+                if not os.path.lexists(self.path):
+                    create(self.path, self._migrations)
                 self._writer = connect(self.path)
                 migrate(self._writer, self._migrations, self.path)
             except FAILURES as error:
@@ -221,6 +225,31 @@ def _is_full(path: Path) -> bool:
         return shutil.disk_usage(path.parent).free < FULL
     except OSError:
         return False
+
+
+def create(path: Path, migrations: Mapping[str, Sequence[str]]) -> None:
+    """Make the file with all its tables, whole or not at all: as a draft beside it that is synced once.
+
+    What an earlier file of that name has left behind would be taken for a part of this one, and goes.
+    """
+    draft = path.with_name(f"{path.name}.new")
+    with storing(path):
+        draft.unlink(missing_ok=True)
+        for name, companion in product((path, draft), COMPANIONS):
+            Path(f"{name}{companion}").unlink(missing_ok=True)
+        _make_private(draft)
+    connection = sqlite3.connect(draft, isolation_level=None)
+    try:
+        connection.execute("PRAGMA synchronous=OFF")
+        connection.execute("PRAGMA journal_mode=MEMORY")
+        migrate(connection, migrations, path)
+        connection.execute("PRAGMA journal_mode=WAL")  # cheap now; on a file that is synced it takes four waits
+    finally:
+        connection.close()
+    with storing(path):
+        sync_file(draft)
+        draft.replace(path)
+        sync_directory(path.parent)
 
 
 def connect(path: Path) -> sqlite3.Connection:

@@ -188,6 +188,12 @@ def _mode_of(path: Path) -> int | None:
         return None
 
 
+def sync_file(path: Path) -> None:
+    """Make the content of the file durable."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
 def sync_directory(path: Path) -> None:
     """Make new, renamed and removed entries of the directory durable, where the system can."""
     if os.name == "nt":  # directories cannot be opened there
