@@ -167,6 +167,8 @@ class Toolbox:
             args=call.args,
             reason=verdict.reason,
             expires_at=self._services.clock.now() + wait,
+            source=self._context.request.source,
+            user_id=self._context.request.user_id,
         )
 
     def _tool_context(self, call: ToolCallPart) -> ToolContext:
@@ -217,5 +219,6 @@ def _approval_facts(approval: Approval) -> dict[str, Any]:
         "name": approval.tool,
         "args": approval.args,
         "reason": approval.reason,
+        "source": approval.source,
         "expires_at": approval.expires_at.isoformat(),
     }

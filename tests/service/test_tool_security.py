@@ -225,6 +225,7 @@ def test_control_files_ask_even_when_everything_is_allowed(daemon: DaemonProcess
     for one in asked:
         assert one["agent_id"] == "default" and one["session_id"].startswith("ask") and one["tool"] == "write_file"
         assert "controls the agent" in one["reason"] and one["turn_id"] and one["expires_at"]
+        assert one["source"] == "chat"
     assert {one["outcome"] for one in ended} == {"denied"}
     assert all("a person said no" in one["text"] for one in ended)
 
@@ -293,6 +294,7 @@ def test_the_question_stands_in_the_stream_with_what_is_asked(daemon: DaemonProc
     found = dict(events)
     assert found["tool.approval"]["name"] == "run_shell" and found["tool.approval"]["reason"]
     assert found["tool.approval"]["args"] == {"command": "echo hello"} and found["tool.approval"]["expires_at"]
+    assert found["tool.approval"]["source"] == "chat"
     assert found["tool.result"]["text"].startswith("hello") and events[-1][0] == "turn.completed"
 
 
