@@ -29,6 +29,7 @@ from qworkspace.workspace.history import MIGRATIONS as RELOAD_TABLES
 from qworkspace.workspace.history import ReloadHistory
 from qworkspace.workspace.manager import MultiAgentManager
 from qworkspace.workspace.reload import Reloader
+from qworkspace.workspace.retention import prune
 from qworkspace.workspace.shared import SharedServices
 from qworkspace.workspace.watch import Watch
 from qworkspace.workspace.watchers import AgentConfigWatcher, HomeConfigWatcher
@@ -172,10 +173,12 @@ class Assembly:
         await self.models.preload()
 
     async def prune(self) -> None:
-        """Forget closed questions that are older than the ledger is kept."""
-        days = self.home_config().retention.ledger_days
-        if days is not None:
-            await self.approvals.forget(older_than=timedelta(days=days))
+        """Forget what is older than `retention` says: closed questions, and of the agents that run what they keep."""
+        retention = self.home_config().retention
+        if retention.ledger_days is not None:
+            await self.approvals.forget(older_than=timedelta(days=retention.ledger_days))
+        for workspace in self.manager.running():
+            await prune(workspace, retention)
 
     def services(self, shutdown: Callable[[str], None]) -> ApiServices:
         """What the HTTP side works with."""

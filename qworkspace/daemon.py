@@ -22,6 +22,7 @@ from qworkspace.base.clock import Clock, SystemClock
 from qworkspace.base.lock import Holder, HomeLock
 from qworkspace.config.home import HomeConfig, ServerConfig
 from qworkspace.config.store import ConfigStore
+from qworkspace.config.suggest import Suggestion, suggestions_for
 from qworkspace.errors import InvalidConfig, QworkspaceError
 from qworkspace.logs import Logs
 from qworkspace.parts import Parts, is_loopback
@@ -144,18 +145,28 @@ class Daemon:
             await asyncio.wait({leaving, opening})
 
     async def _open(self, parts: Parts, address: str) -> None:
-        if not self._config.home_file.exists():
+        new = not self._config.home_file.exists()
+        if new:
             await parts.threads.run(self._config.init_home)
         self._log_to_file()
         await parts.open()
         link = parts.pairing_link(address)
         self._say(f"qworkspace {__version__} serves {self.options.home}")
         self._say(f"Console (opens once, within ten minutes; another link: qworkspace console): {link}")
+        if new:
+            self._suggest(await parts.threads.run(suggestions_for, self._config.environ, ()))
         if self.options.open_browser:
             await parts.threads.run(webbrowser.open, link)
         gc.collect()
         gc.freeze()  # what is there now stays: later collections need not look at it
         await parts.after_start()
+
+    def _suggest(self, found: list[Suggestion]) -> None:
+        """Models that a new home could have; nothing was called and nothing is connected unasked."""
+        for one in found:
+            self._say(f"{one.title} can be connected: {one.why}")
+        if found:
+            self._say(f"What to put into config.json for it: qworkspace init --home {self.options.home}")
 
     def _log_to_file(self) -> None:
         retention = (self._config.last_good_home() or HomeConfig()).retention

@@ -11,9 +11,10 @@ from qworkspace.chat.prompt import PromptMaker
 from qworkspace.chat.reliable import RetryPolicy
 from qworkspace.chat.runner import TurnRunner
 from qworkspace.chat.toolbox import ToolServices
+from qworkspace.chat.tools.always import store_rule
 from qworkspace.chat.tools.builtin import builtin_tools
 from qworkspace.chat.turn import TurnMachine, TurnParts, find_command
-from qworkspace.config.models import AgentConfig
+from qworkspace.config.models import AgentConfig, PolicyRule
 from qworkspace.errors import QworkspaceError
 from qworkspace.sessions.models import TurnRequest
 from qworkspace.sessions.store import SessionStore
@@ -113,19 +114,26 @@ def turns(workspace: Workspace) -> TurnMachine:
         policy=policy,
     )
     machine = TurnMachine(parts, runner.closer)
-    machine.controls = Controls(runner, store, shared.models, compactor, config)
+    machine.controls = Controls(runner, store, shared.models, compactor, config, workspace.extensions)
     return machine
 
 
 def tool_services(workspace: Workspace) -> ToolServices:
     """What the tools of this instance's turns are given."""
     local: LocalWorkspace = workspace.services.get(LOCAL)
+    shared, agent_id = workspace.shared, workspace.agent_id
+
+    async def remember(tool: str, rule: PolicyRule) -> None:
+        """Into agent.json; the watch brings it to this agent as it does every edit."""
+        await shared.threads.run(store_rule, shared.config, agent_id, tool, rule)
+
     return ToolServices(
         sessions=workspace.sessions,
-        approvals=workspace.shared.approvals,
+        approvals=shared.approvals,
         files=local.files,
         spill=local.spill,
-        clock=workspace.shared.clock,
+        remember=remember,
+        clock=shared.clock,
     )
 
 

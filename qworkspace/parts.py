@@ -33,7 +33,7 @@ RETRY_SECONDS = 2.0
 LOOK_SECONDS = 2.0
 IDLE_SECONDS = 60.0
 CLOCK_SECONDS = 60.0
-PRUNE_SECONDS = 3_600.0
+PRUNE_SECONDS = 900.0  # shorter than an idle agent stays
 
 
 class Parts:
@@ -75,7 +75,7 @@ class Parts:
         await assembly.count()
         self._timer.start()
         self._timer.every(IDLE_SECONDS, "idle agents", assembly.manager.unload_idle)
-        self._timer.every(PRUNE_SECONDS, "old questions", assembly.prune)
+        self._timer.every(PRUNE_SECONDS, "what is too old", assembly.prune)
         self._timer.every(CLOCK_SECONDS, "clock", ClockWatch(self.clock, self.problems).look)
         self._tasks.start(self._start_agents(assembly), name="eager agents")
         if self._early is not None:

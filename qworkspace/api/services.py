@@ -216,5 +216,6 @@ class Api:
         gauge("active_turns", "Turns that run now", lambda: sum(one.turn_counts()[0] for one in manager.running()))
         gauge("queued_turns", "Turns that wait", lambda: sum(one.turn_counts()[1] for one in manager.running()))
         gauge("started_workspaces", "Agents whose workspace is started", lambda: len(manager.running()))
+        gauge("watch_polls", "1 while edits are polled for, 0 with events", lambda: self.watch_mode == "poll")
         gauge("problems", "Open problems", lambda: len(services.problems.of()))
         gauge("uptime_seconds", "Seconds since the daemon was ready", lambda: self.clock.monotonic() - began)

@@ -41,6 +41,11 @@ def new_id(prefix: str, now: datetime) -> str:
     return f"{prefix}_{_base32(int(now.timestamp() * 1_000_000), 11)}{_base32(secrets.randbits(40), 8)}"
 
 
+def first_id(prefix: str, moment: datetime) -> str:
+    """What sorts before every id with that prefix made at `moment` or later, and after every earlier one."""
+    return f"{prefix}_{_base32(int(moment.timestamp() * 1_000_000), 11)}"
+
+
 def _base32(number: int, width: int) -> str:
     digits = []
     for _ in range(width):

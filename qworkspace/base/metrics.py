@@ -69,6 +69,7 @@ class PrometheusMetrics:
         self._cost = counter("cost", "Cost in the prices' currency", "agent", "model")
         self._calls = counter("model_requests", "Model calls", "agent", "model")
         self._requests = counter("http_requests", "HTTP requests", "route", "method", "status")
+        self._reloads = counter("reloads", "Changes of configuration", "agent", "outcome")
         self._problems = counter("problems_opened", "Problems that came up")
         self._streams = prometheus.Gauge("qworkspace_sse_clients", "Open event streams", registry=registry)
         self._unlisten = bus.log.listen(self._notice)
@@ -97,6 +98,9 @@ class PrometheusMetrics:
     def _notice(self, event: Event) -> None:
         if event.type in ENDED:
             self._turn_ended(event.type.removeprefix("turn."), event.data)
+        elif event.type in ("reload.swapped", "reload.failed"):
+            usual = "applied" if "swap_ms" in event.data else "live"
+            self._reloads.labels(str(event.data.get("agent_id", "")), event.data.get("outcome", usual)).inc()
         elif event.type == "problem.opened":
             self._problems.inc()
 

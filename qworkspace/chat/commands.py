@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from qworkspace.chat.modes import modes_of
 from qworkspace.errors import NotFound
 from qworkspace.plugins.extensions import Extensions, SlashCommand, TurnContext
 
@@ -62,6 +63,25 @@ async def _models(context: TurnContext) -> str:
     return "\n".join([_say(context, "models"), "", *lines]) if lines else _say(context, "no_model")
 
 
+async def _mode(context: TurnContext, rest: str) -> str:
+    if not rest:
+        return await _modes(context)
+    chosen = None if rest in ("default", "-") else rest
+    mode = await context.controls.choose_mode(context.request.session_id, chosen)
+    return _say(context, "mode", name=mode) if mode is not None else _say(context, "mode_left")
+
+
+async def _modes(context: TurnContext) -> str:
+    current = (await context.controls.status(context.request.session_id)).get("mode")
+    lines = [
+        f"- `{mode.name}`"
+        + (f" — {mode.summary}" if mode.summary else "")
+        + (_say(context, "in_use") if mode.name == current else "")
+        for mode in modes_of(context.config, context.extensions).values()
+    ]
+    return "\n".join([_say(context, "modes"), "", *lines]) if lines else _say(context, "no_mode")
+
+
 async def _resume(context: TurnContext, rest: str) -> str:
     try:
         turn_id = await context.controls.resume(context.request.session_id, rest or None)
@@ -81,6 +101,7 @@ COMMANDS = (
     SlashCommand(
         "model", "Show the models, or choose one for this session.", _model, usage="[provider/name | default]"
     ),
+    SlashCommand("mode", "Show the ways of working, or choose one for this session.", _mode, usage="[name | default]"),
     SlashCommand("resume", "Carry on an interrupted answer.", _resume, usage="[turn id]"),
 )
 
@@ -93,6 +114,10 @@ _ENGLISH = {
     "model": "This session uses `{name}` from now on.",
     "models": "Models (`/model provider/name` chooses one for this session, `/model default` goes back):",
     "no_model": "No model is connected. Add a provider in the settings, or run `qworkspace doctor`.",
+    "mode": "This session works in mode `{name}` from now on.",
+    "mode_left": "This session works in no mode from now on.",
+    "modes": "Modes (`/mode name` chooses one for this session, `/mode default` leaves it):",
+    "no_mode": "This agent has no modes; `modes` in agent.json defines them.",
     "in_use": " (in use)",
     "nothing_interrupted": "No interrupted answer waits in this session.",
     "resumed": "Carrying on with turn `{turn}`.",
@@ -106,6 +131,10 @@ _CHINESE = {
     "model": "本会话从现在起使用 `{name}`。",
     "models": "模型（`/model provider/name` 为本会话选择，`/model default` 恢复默认）：",
     "no_model": "尚未连接模型。请在设置中添加提供方，或运行 `qworkspace doctor`。",
+    "mode": "本会话从现在起使用模式 `{name}`。",
+    "mode_left": "本会话不再使用任何模式。",
+    "modes": "模式（`/mode 名称` 为本会话选择，`/mode default` 退出）：",
+    "no_mode": "该智能体没有模式；可在 agent.json 的 `modes` 中定义。",
     "in_use": "（使用中）",
     "nothing_interrupted": "本会话没有被中断的回复。",
     "resumed": "正在继续第 `{turn}` 轮。",
@@ -117,6 +146,7 @@ _CHINESE_SUMMARIES = {
     "compact": "立即总结本会话较早的部分。",
     "status": "显示智能体、所用模型和本会话。",
     "model": "列出模型，或为本会话选择一个。",
+    "mode": "列出工作模式，或为本会话选择一个。",
     "resume": "继续被中断的回复。",
 }
 

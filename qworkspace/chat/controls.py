@@ -9,9 +9,11 @@ from qworkspace.base.scope import current_scope
 from qworkspace.chat.compactor import Compactor
 from qworkspace.chat.live import LiveTurn
 from qworkspace.chat.models import ModelSource
+from qworkspace.chat.modes import modes_of
 from qworkspace.chat.runner import TurnRunner
 from qworkspace.config.models import AgentConfig, ModelRef
 from qworkspace.errors import InvalidInput, NotFound
+from qworkspace.plugins.extensions import Extensions
 from qworkspace.sessions.store import SessionStore
 
 
@@ -25,12 +27,14 @@ class Controls:
         models: ModelSource,
         compactor: Compactor,
         config: Callable[[], AgentConfig],
+        extensions: Extensions,
     ) -> None:
         self._runner = runner
         self._sessions = sessions
         self._models = models
         self._compactor = compactor
         self._config = config
+        self._extensions = extensions
 
     async def stop(self, session_id: str) -> bool:
         asking = self._asking()
@@ -67,6 +71,13 @@ class Controls:
         await self._sessions.set_setting(session_id, "model", name)
         return str((await self._chain(session_id))[0])
 
+    async def choose_mode(self, session_id: str, name: str | None) -> str | None:
+        known = modes_of(self._config(), self._extensions)
+        if name is not None and name not in known:
+            raise InvalidInput(f"no mode {name!r}; known: {', '.join(known) or 'none is configured'}")
+        await self._sessions.set_setting(session_id, "mode", name)
+        return name
+
     def model_names(self) -> list[str]:
         return self._models.names()
 
@@ -77,6 +88,7 @@ class Controls:
             "agent": self._config().id,
             "model": str(chain[0]),
             "fallbacks": [str(ref) for ref in chain[1:]],
+            "mode": await self._sessions.setting(session_id, "mode"),
             "session": session_id,
             "title": session.title,
             "messages": session.message_count,

@@ -17,9 +17,11 @@ from qworkspace.approvals import Approval, ApprovalStore
 from qworkspace.base.clock import Clock
 from qworkspace.base.waiting import ends_within
 from qworkspace.chat.live import LiveTurn
-from qworkspace.chat.tools.guard import Verdict, decide, enabled
+from qworkspace.chat.tools.always import with_rule
+from qworkspace.chat.tools.guard import Verdict, decide, enabled, rule_for
 from qworkspace.chat.tools.output import shorten
 from qworkspace.chat.wire import ToolSpec
+from qworkspace.config.models import PolicyRule
 from qworkspace.errors import QworkspaceError
 from qworkspace.plugins.extensions import FileAccess, Mode, Tool, ToolContext, ToolOutput, TurnContext
 from qworkspace.sessions.models import CallState, ToolCallPart, ToolResultPart
@@ -32,12 +34,13 @@ OWN_ENDING_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ToolServices:
-    """What tools need of their workspace."""
+    """What tools need of their workspace. `remember` keeps a rule for a tool's calls in agent.json."""
 
     sessions: SessionStore
     approvals: ApprovalStore
     files: FileAccess
     spill: Callable[[str], Awaitable[str]]
+    remember: Callable[[str, PolicyRule], Awaitable[None]]
     clock: Clock
 
 
@@ -112,7 +115,7 @@ class Toolbox:
         context = self._tool_context(call)
         verdict = decide(tool, args, self._context.config, context)
         if verdict.decision == "ask":
-            verdict = await self._ask(call, verdict)
+            verdict = await self._ask(call, verdict, lambda: self._always(tool, args, context))
         if verdict.decision == "deny":
             return ToolOutput(f"not allowed: {verdict.reason}", "denied"), None
         await self._services.sessions.call_started(self._live.id, call.id)
@@ -144,7 +147,7 @@ class Toolbox:
             return ToolOutput(f"{tool.name} was cancelled from inside", "error")
         return task.result()
 
-    async def _ask(self, call: ToolCallPart, verdict: Verdict) -> Verdict:
+    async def _ask(self, call: ToolCallPart, verdict: Verdict, always: Callable[[], Awaitable[None]]) -> Verdict:
         """Wait for a person. No answer within the time is a no; the question outlives a restart."""
         approval = await self._services.approvals.of_call(self._live.id, call.id)
         if approval is None:
@@ -153,8 +156,28 @@ class Toolbox:
         self._live.emit("tool.approval", _approval_facts(approval))
         answered = await self._services.approvals.wait(approval.id)
         if answered.allowed:
+            if answered.remember:
+                await always()
             return Verdict("allow", "a person allowed it", hard=False)
         return Verdict("deny", answered.why, hard=False)
+
+    async def _always(self, tool: Tool, args: BaseModel, context: ToolContext) -> None:
+        """Allow such calls from now on, in this turn too. The call runs even if that cannot be kept."""
+        try:
+            rule = rule_for(tool, args, context)
+            if rule is None:
+                self._note("always_asked", f"calls of {tool.name} like this one are asked about each time")
+                return
+            self._context.config = with_rule(self._context.config, tool.name, rule)
+            await self._services.remember(tool.name, rule)
+        except QworkspaceError as error:
+            logger.warning("the answer `always` for %s is not kept: %s", tool.name, error.message)
+            self._note("not_remembered", f"it is allowed in this turn, but not kept: {error.message}")
+        else:
+            self._note("remembered", f"agent.json allows {tool.name} for {rule.pattern!r} from now on")
+
+    def _note(self, code: str, message: str) -> None:
+        self._live.emit("notice", {"code": code, "message": message})
 
     async def _create_approval(self, call: ToolCallPart, verdict: Verdict) -> Approval:
         wait = timedelta(seconds=self._context.config.running.approval_timeout)

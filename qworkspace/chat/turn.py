@@ -21,11 +21,12 @@ from qworkspace.chat.compactor import Compactor
 from qworkspace.chat.live import LiveTurn, StopReason
 from qworkspace.chat.loop import LoopParts, ModelLoop
 from qworkspace.chat.models import ModelSource
+from qworkspace.chat.modes import modes_of
 from qworkspace.chat.prompt import PromptMaker
 from qworkspace.chat.reliable import RetryPolicy
 from qworkspace.chat.toolbox import Toolbox, ToolServices
 from qworkspace.config.models import AgentConfig, ModelRef
-from qworkspace.errors import QworkspaceError
+from qworkspace.errors import InvalidInput, QworkspaceError
 from qworkspace.plugins.extensions import (
     ContextNote,
     Extensions,
@@ -159,7 +160,7 @@ class TurnMachine:
         parts = self._parts
         context.notes += client_notes(live.request)
         await self._run_hooks(context, Phase.PRE_AGENT_BUILD)
-        mode = await self._mode(live)
+        mode = await self._mode(live, context)
         context.history = await parts.compactor.history(live.session_id, before_turn=live.id)
         context.system = await parts.prompts.system(context, mode)
         await self._run_hooks(context, LoopHook.ON_SYSTEM_PROMPT)
@@ -212,9 +213,15 @@ class TurnMachine:
         chosen = await self._parts.sessions.setting(live.session_id, "model")
         return ModelRef.parse(chosen) if chosen else None
 
-    async def _mode(self, live: LiveTurn) -> Mode | None:
+    async def _mode(self, live: LiveTurn, context: TurnContext) -> Mode | None:
+        """The mode of the session; a turn does not run with all tools because the mode that limits them is gone."""
         chosen = await self._parts.sessions.setting(live.session_id, "mode")
-        return self._parts.extensions.modes.find(chosen) if chosen else None
+        if not chosen:
+            return None
+        known = modes_of(context.config, context.extensions)
+        if chosen not in known:
+            raise InvalidInput(f"there is no mode {chosen!r} any more; /mode chooses another, /mode default none")
+        return known[chosen]
 
     async def _run_hooks(self, context: TurnContext, point: HookPoint) -> None:
         """Each hook of that point; one that fails is reported with its owner and skipped unless essential."""

@@ -19,7 +19,7 @@ from qworkspace.cli.output import HomeOption, JsonOption, note, print_json
 from qworkspace.cli.up import home_directory
 from qworkspace.config.secrets import Secrets
 from qworkspace.config.store import ConfigStore
-from qworkspace.config.suggest import suggest_providers
+from qworkspace.config.suggest import suggestions_for
 from qworkspace.config.templates import template_names
 from qworkspace.errors import Unavailable
 from qworkspace.logs import as_text
@@ -49,7 +49,7 @@ def init(
     """Make config.json and a default agent; never overwrites."""
     store = ConfigStore(home_directory(home), environ=os.environ)
     written = store.init_home(template)
-    suggestions = [one for one in suggest_providers(os.environ) if one.name not in store.load_home().providers]
+    suggestions = suggestions_for(os.environ, store.load_home().providers)
     if as_json:
         found = [{"name": one.name, "title": one.title, "provider": one.provider()} for one in suggestions]
         print_json({"home": str(store.home), "written": written, "suggestions": found})
@@ -59,7 +59,7 @@ def init(
         print(f"Templates to choose from with --template: {', '.join(template_names())}")
     for one in suggestions:
         entry = {one.name: one.provider()}
-        print(f"\n{one.title} can be used (${one.variable or 'OLLAMA_HOST'} is set). Put this into `providers`:")
+        print(f"\n{one.title} can be used ({one.why}). Put this into `providers` of config.json:")
         print(json.dumps(entry, indent=2))
     print(f"\nNext: qworkspace up --home {store.home}")
 

@@ -73,6 +73,9 @@ class TurnControls(Protocol):
     async def choose_model(self, session_id: str, name: str | None) -> str:
         """Use `provider/name` in this session (None: the agent's own); the one in use from now on."""
 
+    async def choose_mode(self, session_id: str, name: str | None) -> str | None:
+        """Work in the mode of that name in this session (None: in none); the one in force from now on."""
+
     def model_names(self) -> list[str]:
         """Every configured `provider/name`."""
 

@@ -32,7 +32,7 @@ from qworkspace.chat.toolbox import ToolServices
 from qworkspace.chat.tools.fence import Fence
 from qworkspace.chat.turn import TurnMachine, TurnParts
 from qworkspace.chat.wire import Finished, FinishReason, ModelEvent, Prompt, ReasoningDelta, TextDelta
-from qworkspace.config.models import AgentConfig, ModelRef, Price, TimeoutsConfig
+from qworkspace.config.models import AgentConfig, ModelRef, PolicyRule, Price, TimeoutsConfig
 from qworkspace.plugins.extensions import (
     Decision,
     Effect,
@@ -178,6 +178,7 @@ class TurnBench:
     queue_limit: int = 20
     ran: list[str] = field(default_factory=list)
     spilled: list[str] = field(default_factory=list)
+    remembered: list[tuple[str, PolicyRule]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.clock = SimulatedClock()
@@ -230,7 +231,7 @@ class TurnBench:
             queue_limit=lambda: self.queue_limit,
         )
         models = cast(ModelSource, self.models)
-        self.controls = Controls(self.runner, self.store, models, self.compactor, lambda: self.config)
+        self.controls = Controls(self.runner, self.store, models, self.compactor, lambda: self.config, self.extensions)
         self.machine.controls = self.controls
 
     def _parts(self, threads: Threads) -> TurnParts:
@@ -263,8 +264,12 @@ class TurnBench:
             approvals=self.approvals,
             files=Fence(self.directory, self.directory.parent),
             spill=spill,
+            remember=lambda tool, rule: self.remember(tool, rule),
             clock=self.clock,
         )
+
+    async def remember(self, tool: str, rule: PolicyRule) -> None:
+        self.remembered.append((tool, rule))
 
     async def _close(self) -> None:
         await self.runner.stop()

@@ -25,6 +25,7 @@ class Controls:
         self.runs = False
         self.interrupted: list[str] = []
         self.model = "local/small"
+        self.mode: str | None = None
         self.names = ["local/small", "cloud/large"]
 
     async def stop(self, session_id: str) -> bool:
@@ -48,13 +49,17 @@ class Controls:
         self.model = name or "local/small"
         return self.model
 
+    async def choose_mode(self, session_id: str, name: str | None) -> str | None:
+        self.mode = name
+        return name
+
     def model_names(self) -> list[str]:
         return list(self.names)
 
     async def status(self, session_id: str) -> dict[str, Any]:
         return {
             "agent": "anna", "model": self.model, "fallbacks": [], "session": session_id, "title": None,
-            "running_turns": 1,
+            "running_turns": 1, "mode": self.mode,
         }  # fmt: skip
 
 
@@ -97,7 +102,7 @@ async def test_help_lists_every_command_with_its_usage(chat):
     chat.extensions.commands.add("dance", SlashCommand("dance", "Dance a little.", dance), owner="party")
     answer = await chat("/help")
     assert [line.split("`")[1].split()[0] for line in answer.splitlines() if line.startswith("-")] == [
-        "/compact", "/dance", "/help", "/model", "/new", "/resume", "/status", "/stop",
+        "/compact", "/dance", "/help", "/mode", "/model", "/new", "/resume", "/status", "/stop",
     ]  # fmt: skip
     assert "- `/dance` — Dance a little." in answer
     assert "- `/model [provider/name | default]`" in answer
@@ -140,6 +145,16 @@ async def test_model_lists_chooses_and_goes_back(chat):
 async def test_model_without_any_says_what_to_do(chat):
     chat.controls.names, chat.controls.model = [], ""
     assert "doctor" in await chat("/model")
+
+
+async def test_mode_lists_chooses_and_leaves(chat):
+    assert await chat("/mode") == "This agent has no modes; `modes` in agent.json defines them."
+    modes = {"plan": {"summary": "Look only."}, "write": {}}
+    chat.config = AgentConfig.model_validate({"id": "anna", "modes": modes})
+    assert await chat("/mode plan") == "This session works in mode `plan` from now on."
+    assert (await chat("/mode")).splitlines()[-2:] == ["- `plan` — Look only. (in use)", "- `write`"]
+    assert await chat("/mode default") == "This session works in no mode from now on."
+    assert "(in use)" not in await chat("/mode")
 
 
 async def test_resume_carries_on_the_last_or_the_named_turn(chat):

@@ -108,7 +108,8 @@ async def test_status_tells_the_session_as_it_is(bench: TurnBench) -> None:
     await bench.ask("hello there")
     facts = await bench.controls.status("s1")
     assert facts == {
-        "agent": "anna", "model": "test/one", "fallbacks": [], "session": "s1", "title": "hello there",
+        "agent": "anna", "model": "test/one", "fallbacks": [], "mode": None, "session": "s1",
+        "title": "hello there",
         "messages": 2, "running_turns": 0, "waiting_turns": 0,
     }  # fmt: skip
     with pytest.raises(NotFound):

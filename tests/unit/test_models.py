@@ -4,15 +4,17 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from qworkspace.base.tasks import Threads
-from qworkspace.chat.detect import detect_local, keys_in
+from qworkspace.chat.detect import detect_local
 from qworkspace.chat.models import ModelSource, settings_of
 from qworkspace.chat.wire import ChatModel, Finished, Prompt, TextDelta
 from qworkspace.config.models import AgentConfig, HomeConfig, ModelRef, RunningConfig
+from qworkspace.config.suggest import LOCAL_SERVERS
 from qworkspace.errors import ModelError
 from qworkspace.sessions.models import user_message
 from tests.support.model_replies import stall, text
@@ -216,7 +218,8 @@ def test_what_an_agent_sends_along() -> None:
 
 async def test_servers_nearby_are_found_with_their_models() -> None:
     async with ModelServer(models=["qwen3:8b", "llama3.2"]) as server:
-        places = [("Ollama", "ollama", server.url), ("nothing", "openai", "http://127.0.0.1:9/v1")]
+        nobody = replace(LOCAL_SERVERS[1], base_url="http://127.0.0.1:9/v1")
+        places = [replace(LOCAL_SERVERS[0], base_url=server.url), nobody]
         (found,) = await detect_local(places, timeout=2)
     assert (found.title, found.type, found.base_url) == ("Ollama", "ollama", server.url)
     assert found.models == ("qwen3:8b", "llama3.2")
@@ -224,9 +227,6 @@ async def test_servers_nearby_are_found_with_their_models() -> None:
 
 async def test_something_else_on_that_port_is_no_model_server() -> None:
     async with ModelServer() as server:
-        assert await detect_local([("llama.cpp", "openai", server.url.replace("/v1", "/nowhere"))]) == []
-        assert await detect_local([("llama.cpp", "openai", server.url.replace("/v1", "/requests?"))]) == []
-
-
-def test_usual_key_variables_are_noticed() -> None:
-    assert keys_in({"OPENAI_API_KEY": "sk", "GEMINI_API_KEY": "  ", "HOME": "/"}) == {"OPENAI_API_KEY": "openai"}
+        for path in ("/nowhere", "/requests?"):
+            place = replace(LOCAL_SERVERS[1], base_url=server.url.replace("/v1", path))
+            assert await detect_local([place]) == []

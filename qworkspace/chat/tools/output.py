@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable
+from datetime import datetime, timedelta
 from functools import wraps
 from typing import TypeVar
 
 from qworkspace.base.clock import Clock
-from qworkspace.base.ids import new_id
+from qworkspace.base.ids import first_id, new_id
 from qworkspace.base.text import clean_text
 from qworkspace.errors import Denied, QworkspaceError, StorageError
 from qworkspace.plugins.extensions import FileAccess, ToolContext, ToolOutput
@@ -101,12 +102,25 @@ class OutputFiles:
         """The relative path of the new file that holds `text`."""
         name = f"{DIRECTORY}/{new_id('out', self._clock.now())}.txt"
         await self._files.write(name, clean_text(text).encode())
-        for old in superfluous(await self._files.names(DIRECTORY)):
-            await self._files.remove(f"{DIRECTORY}/{old}")
+        await self._remove(superfluous(await self._files.names(DIRECTORY)))
         return name
 
+    async def prune(self, age: timedelta) -> None:
+        """Remove the outputs that are older than `age`."""
+        oldest = self._clock.now() - age
+        await self._remove(superfluous(await self._files.names(DIRECTORY), oldest=oldest))
 
-def superfluous(names: Iterable[str]) -> list[str]:
-    """Of the files in the outputs' directory those that are too many, oldest first; others' files are left alone."""
+    async def _remove(self, names: Iterable[str]) -> None:
+        for name in names:
+            await self._files.remove(f"{DIRECTORY}/{name}")
+
+
+def superfluous(names: Iterable[str], *, oldest: datetime | None = None) -> list[str]:
+    """Of the files in the outputs' directory those that are too many or from before `oldest`, oldest first.
+
+    Others' files are left alone.
+    """
     ours = sorted(name for name in names if name.startswith("out_") and name.endswith(".txt"))
-    return ours[: max(0, len(ours) - KEPT_FILES)]
+    too_many = max(0, len(ours) - KEPT_FILES)
+    too_old = sum(name < first_id("out", oldest) for name in ours) if oldest is not None else 0
+    return ours[: max(too_many, too_old)]
