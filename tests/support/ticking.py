@@ -1,9 +1,11 @@
-"""A daemon with one more service per agent, which stands in for a scheduler: it ticks ten times a second.
+"""A daemon with three more services per agent: one stands in for a scheduler, and ticks ten times a second.
 
     python -m tests.support.ticking up --home HOME --port 0
 
 Every tick, and every begin and end of acting, is a line in `ticks` of the workspace: `tick SLOT GENERATION`,
 `begin GENERATION`, `end GENERATION`. A slot that nobody ticks, or that two do, is a job that was lost or ran twice.
+The services `drivers` and `plugins` only write down what happens to them, in the files `drivers.said` and
+`plugins.said`: `start GENERATION`, `reload NAME`, `remove NAME`, `stop GENERATION`.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from qworkspace.equipment import equip
 from qworkspace.workspace.registry import WorkspaceRegistry
 from qworkspace.workspace.services import ServiceDescriptor, ServiceManager
 from qworkspace.workspace.shared import SharedServices
+from qworkspace.workspace.watchers import DRIVERS, PLUGINS
 from qworkspace.workspace.workspace import Workspace
 
 SECTIONS = ("heartbeat", "cron", "channels", "proactive", "running.memory")
@@ -70,6 +73,40 @@ class Ticker:
         os.write(self._file, f"{line}\n".encode())
 
 
+class Recording:
+    """Writes down its start and end, and which drivers it was told of."""
+
+    def __init__(self, workspace: Workspace, name: str) -> None:
+        self._generation = workspace.generation
+        self._path = workspace.directory / f"{name}.said"
+        self._started = False
+
+    async def start(self) -> None:
+        self._started = True
+        self._write(f"start {self._generation}")
+
+    def activate(self) -> None:
+        """Does nothing by itself."""
+
+    def deactivate(self) -> None:
+        """Does nothing by itself."""
+
+    async def stop(self) -> None:
+        if self._started:
+            self._started = False
+            self._write(f"stop {self._generation}")
+
+    async def reload_driver(self, name: str) -> None:
+        self._write(f"reload {name}")
+
+    async def remove_driver(self, name: str) -> None:
+        self._write(f"remove {name}")
+
+    def _write(self, line: str) -> None:
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(f"{line}\n")
+
+
 def declare(workspace: Workspace) -> ServiceDescriptor:
     def make(_: ServiceManager) -> Ticker:
         return Ticker(workspace)
@@ -77,9 +114,25 @@ def declare(workspace: Workspace) -> ServiceDescriptor:
     return ServiceDescriptor("ticker", make, 40, sections=SECTIONS)
 
 
+def drivers(workspace: Workspace) -> ServiceDescriptor:
+    def make(_: ServiceManager) -> Recording:
+        return Recording(workspace, DRIVERS)
+
+    return ServiceDescriptor(DRIVERS, make, 30, sections=("drivers",))
+
+
+def plugins(workspace: Workspace) -> ServiceDescriptor:
+    def make(_: ServiceManager) -> Recording:
+        return Recording(workspace, PLUGINS)
+
+    return ServiceDescriptor(PLUGINS, make, 30)
+
+
 def with_ticker(shared: SharedServices) -> WorkspaceRegistry:
     registry = equip(shared)
     registry.services.add("ticker", declare, owner="test")
+    registry.services.add(DRIVERS, drivers, owner="test")
+    registry.services.add(PLUGINS, plugins, owner="test")
     return registry
 
 
