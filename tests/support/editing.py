@@ -112,7 +112,7 @@ class EditedAgent:
             async with self.daemon.async_client() as client, client.stream("GET", "/api/events") as answer:
                 open.set()
                 async for line in answer.aiter_lines():
-                    heard += [json.loads(line.removeprefix("data: "))] if line.startswith("data: ") else []
+                    heard.extend(_data(line))
 
         listening = asyncio.create_task(listen())
         try:
@@ -122,6 +122,8 @@ class EditedAgent:
         finally:
             listening.cancel()
             await asyncio.wait({listening})
+            if not listening.cancelled():
+                listening.result()
 
     async def put(self, **keys: Any) -> dict[str, Any]:
         """Write agent.json through the interface; what became of it."""
@@ -176,3 +178,8 @@ class EditedAgent:
             if plain(messages[-1]["content"]) == asked:
                 return str(messages[0]["content"])
         raise AssertionError(f"the model was not asked {asked!r}")
+
+
+def _data(line: str) -> list[dict[str, Any]]:
+    """The event whose data stands in that line of a stream, if it does."""
+    return [json.loads(line.removeprefix("data: "))] if line.startswith("data: ") else []
