@@ -1,0 +1,12 @@
+"""The daemon of `tests.support.ticking` with 256 file descriptors at most, as after `ulimit -n 256`."""
+
+from __future__ import annotations
+
+import resource
+import runpy
+
+FILES = 256
+
+if __name__ == "__main__":
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, FILES))
+    runpy.run_module("tests.support.ticking", run_name="__main__")
