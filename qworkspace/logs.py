@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from qworkspace.base.scope import current_scope
+from qworkspace.base.text import visible
 
 FILE_BYTES = 10_000_000
 FILES_KEPT = 5
@@ -59,9 +60,9 @@ def as_text(fields: dict[str, Any], *, colour: bool = False) -> str:
     moment = datetime.fromisoformat(str(fields["time"])).astimezone()
     level = str(fields["level"]).upper()
     who = "/".join(str(fields[key]) for key in ("agent", "session", "turn") if fields.get(key))
-    line = f"{moment:%H:%M:%S} {level:<7} {fields['message']}" + (f"  [{who}]" if who else "")
+    line = f"{moment:%H:%M:%S} {level:<7} {visible(str(fields['message']))}" + (f"  [{who}]" if who else "")
     if fields.get("error"):
-        line += "\n" + str(fields["error"])
+        line += "\n" + visible(str(fields["error"]))
     return f"{_COLOURS[level]}{line}\x1b[0m" if colour and level in _COLOURS else line
 
 

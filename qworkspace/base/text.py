@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+# control characters but tab and line end, and the marks that make a text read differently from what it is
+_HIDDEN = (*range(9), *range(11, 32), *range(0x7F, 0xA0), *range(0x2028, 0x202F))
+_SHOWN = {code: f"\\u{code:04x}" for code in (*_HIDDEN, *range(0x2066, 0x206A))}
+
 
 def clean_text(text: str) -> str:
     """`text` as valid UTF-8: surrogate pairs become their character, lone surrogates U+FFFD."""
@@ -23,3 +27,8 @@ def clean_value(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [clean_value(item) for item in value]
     return value
+
+
+def visible(text: str) -> str:
+    """`text` as it is safe to print: what would steer a terminal, or turn the reading direction, shows as `\\u001b`."""
+    return text.replace("\r\n", "\n").translate(_SHOWN)

@@ -15,7 +15,7 @@ import typer
 
 from qworkspace.base.lock import Holder, is_held, read_holder
 from qworkspace.cli.client import DaemonClient, NoDaemon, daemon_address
-from qworkspace.cli.output import HomeOption, JsonOption, note, print_json
+from qworkspace.cli.output import HomeOption, JsonOption, note, print_json, print_text
 from qworkspace.cli.up import home_directory
 from qworkspace.config.secrets import Secrets
 from qworkspace.config.store import ConfigStore
@@ -194,4 +194,4 @@ def _print_line(line: str, *, as_json: bool) -> None:
         fields = json.loads(line)
     except ValueError:
         fields = None
-    print(as_text(fields) if isinstance(fields, dict) and not as_json else line, flush=True)
+    print_text(as_text(fields) if isinstance(fields, dict) and not as_json else line)

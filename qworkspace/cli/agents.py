@@ -11,7 +11,7 @@ import typer
 
 from qworkspace.cli import reloads
 from qworkspace.cli.client import DaemonClient, daemon_address
-from qworkspace.cli.output import HomeOption, JsonOption, print_json, print_table
+from qworkspace.cli.output import HomeOption, JsonOption, print_json, print_table, print_text
 from qworkspace.cli.up import home_directory
 from qworkspace.config.store import ConfigStore
 from qworkspace.errors import Conflict, QworkspaceError
@@ -55,7 +55,7 @@ def show(agent: AgentArgument, home: HomeOption = "", as_json: JsonOption = Fals
         print_json({**facts, "version": version, "config": raw})
         return
     for key in ("id", "name", "state", "model", "workspace_dir"):
-        print(f"{key:<14} {facts.get(key) or ''}")
+        print_text(f"{key:<14} {facts.get(key) or ''}")
     print_json(raw)
 
 

@@ -8,13 +8,17 @@ from typing import Annotated, Literal
 import typer
 
 from qworkspace.cli.client import DaemonClient
-from qworkspace.cli.output import HomeOption, JsonOption, local, print_json, print_table
+from qworkspace.cli.conversation import whole
+from qworkspace.cli.output import HomeOption, JsonOption, local, print_json, print_table, print_text
+
+LISTED = 80
 
 
 def add_to(app: typer.Typer) -> None:
     """Add these commands."""
     group = typer.Typer(help="What agents ask before they do it.", no_args_is_help=True)
     group.command("list")(list_approvals)
+    group.command("show")(show)
     group.command("answer")(answer)
     app.add_typer(group, name="approvals")
 
@@ -35,13 +39,36 @@ def list_approvals(
             one["id"],
             one["agent_id"],
             one["tool"],
-            json.dumps(one["args"], ensure_ascii=False)[:80],
+            shortened(json.dumps(one["args"], ensure_ascii=False)),
             one["state"],
             local(one.get("expires_at")),
         )
         for one in page["approvals"]
     )
     print_table(("id", "agent", "tool", "arguments", "state", "until"), rows)
+
+
+def show(
+    approval: Annotated[str, typer.Argument(metavar="ID", help="As `approvals list` shows it.")],
+    home: HomeOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """What is asked, in full."""
+    with DaemonClient(home) as client:
+        one = client.get(f"/api/approvals/{approval}")
+    if as_json:
+        print_json(one)
+        return
+    came = f"{one['source']} {one['user_id']}".strip()
+    print_text(f"{one['agent_id']} asks for {one['tool']} in session {one['session_id']} (from {came}): {one['state']}")
+    print_text(f"because: {one['reason']}")
+    for line in whole(one["args"]):
+        print_text(line)
+
+
+def shortened(text: str) -> str:
+    """The beginning of a long text, marked as such."""
+    return text if len(text) <= LISTED else f"{text[:LISTED]}…"
 
 
 def answer(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from qworkspace.cli.client import DaemonClient, LostConnection, NoDaemon, ServerEvent
-from qworkspace.cli.output import ask, note
+from qworkspace.cli.output import ask, note, print_text
 from qworkspace.errors import QworkspaceError
 
 ENDS = {"turn.completed": "completed", "turn.failed": "failed", "turn.cancelled": "cancelled"}
@@ -40,8 +41,7 @@ class Printer:
     def text(self, text: str) -> None:
         if self._quiet or not text:
             return
-        sys.stdout.write(text)
-        sys.stdout.flush()
+        print_text(text, end="")
         self._fresh = text.endswith("\n")
 
     def aside(self, text: str) -> None:
@@ -160,8 +160,10 @@ class Conversation:
             self._printer.aside(f"({data.get('message')})")
 
     def _approve(self, data: dict[str, Any]) -> None:
-        id, what = data.get("approval_id"), f"{data.get('name')} {_short(data.get('args'))}"
-        self._printer.aside(f"May {self.agent} use {what}?  {data.get('reason') or ''}".rstrip())
+        id = data.get("approval_id")
+        self._printer.aside(f"May {self.agent} use {data.get('name')}?  {data.get('reason') or ''}".rstrip())
+        for line in whole(data.get("args") or {}):  # a person answers for all of it, so all of it is shown
+            self._printer.aside(line)
         if not self._printer.interactive:
             self._printer.aside(f"(waiting; answer with: qworkspace approvals answer {id} allow --home …)")
             return
@@ -171,6 +173,13 @@ class Conversation:
             self._client.post(f"/api/approvals/{id}", body)
         except QworkspaceError as error:
             self._printer.aside(f"(not taken: {error.message})")
+
+
+def whole(args: dict[str, Any]) -> Iterator[str]:
+    """The arguments of a call in full, each beginning on a line of its own."""
+    for key, value in args.items():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        yield f"  {key}: " + text.replace("\n", "\n    ")
 
 
 def _short(value: Any) -> str:

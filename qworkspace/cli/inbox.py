@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from qworkspace.cli.client import DaemonClient
-from qworkspace.cli.output import HomeOption, JsonOption, local, print_json, print_table
+from qworkspace.cli.output import HomeOption, JsonOption, local, print_json, print_table, print_text
 from qworkspace.errors import InvalidInput
 
 PAGE = 200
@@ -64,7 +64,7 @@ def read(
     if as_json:
         print_json({"items": found})
         return
-    print("\n".join(_readable(one) for one in found) if found else "nothing new")
+    print_text("\n".join(_readable(one) for one in found) if found else "nothing new")
 
 
 def clear(

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from qworkspace.cli.output import HomeOption, JsonOption, print_json, print_table
+from qworkspace.cli.output import HomeOption, JsonOption, print_json, print_table, print_text
 from qworkspace.cli.up import home_directory
 from qworkspace.config.home import HomeConfig
 from qworkspace.config.models import ModelRef
@@ -42,7 +42,7 @@ def list_models(
     headings = ("model", "type", "window", "vision", "default", "ready")
     print_table(headings, ([model[heading] for heading in headings] for model in models))
     for found in nearby:
-        print(f"\nfound {found['title']} at {found['base_url']}: {', '.join(found['models']) or 'no models yet'}")
+        print_text(f"\nfound {found['title']} at {found['base_url']}: {', '.join(found['models']) or 'no models yet'}")
     if detect and not nearby:
         print("\nneither Ollama nor llama.cpp answers on this machine")
 
@@ -61,9 +61,9 @@ def test(
     if as_json:
         print_json(facts)
     elif facts["ok"]:
-        print(f"{chosen}: answers ({facts['first_token_ms']} ms to the first word): {facts['text']}")
+        print_text(f"{chosen}: answers ({facts['first_token_ms']} ms to the first word): {facts['text']}")
     else:
-        print(f"{chosen}: {facts['error']}")
+        print_text(f"{chosen}: {facts['error']}")
     if not facts["ok"]:
         raise typer.Exit(1)
 

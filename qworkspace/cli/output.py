@@ -10,15 +10,23 @@ from typing import Annotated, Any
 
 import typer
 
+from qworkspace.base.text import visible
+
 HomeOption = Annotated[
     str, typer.Option("--home", metavar="DIR", help="The home; default $QWORKSPACE_HOME or ~/.qworkspace.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
+def print_text(text: str, *, end: str = "\n") -> None:
+    """Print as it is; on a terminal nothing that others have written may steer it."""
+    sys.stdout.write((visible(text) if sys.stdout.isatty() else text) + end)
+    sys.stdout.flush()
+
+
 def print_json(value: Any) -> None:
     """`value` as indented JSON."""
-    print(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+    print_text(json.dumps(value, indent=2, ensure_ascii=False, default=str))
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -36,7 +44,7 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> No
 
 def note(text: str) -> None:
     """A remark for the person; a program that reads stdout does not see it."""
-    print(text, file=sys.stderr, flush=True)
+    print(visible(text), file=sys.stderr, flush=True)
 
 
 def local(moment: str | None) -> str:
@@ -55,7 +63,7 @@ def _cell(value: object) -> str:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return " ".join(str(value).split())
+    return visible(" ".join(str(value).split()))
 
 
 def _width(text: str) -> int:

@@ -10,7 +10,7 @@ import typer
 
 from qworkspace.base.ids import agent_id, session_id
 from qworkspace.cli.client import DaemonClient
-from qworkspace.cli.output import HomeOption, JsonOption, local, note, print_json, print_table
+from qworkspace.cli.output import HomeOption, JsonOption, local, note, print_json, print_table, print_text
 
 AgentOption = Annotated[str, typer.Option("--agent", "-a", help="Default: the active agent.")]
 SessionArgument = Annotated[str, typer.Argument(metavar="SESSION", help="The session's id.")]
@@ -58,7 +58,7 @@ def show(session: SessionArgument, agent: AgentOption = "", home: HomeOption = "
     if as_json:
         print_json({**about, "messages": messages})
         return
-    print("\n".join(_readable(about, messages)))
+    print_text("\n".join(_readable(about, messages)))
 
 
 def export(
@@ -75,10 +75,10 @@ def export(
         messages = list(_messages(client, name, session))
         about = client.get(f"/api/agents/{name}/sessions/{session_id(session)}")
     if form == "json":
-        print(json.dumps({"agent_id": name, "session": about, "messages": messages}, indent=2, ensure_ascii=False))
+        print_json({"agent_id": name, "session": about, "messages": messages})
     else:
-        print(f"# {about['title'] or about['id']}\n")
-        print("\n".join(_readable(about, messages, heading="## ")))
+        print_text(f"# {about['title'] or about['id']}\n")
+        print_text("\n".join(_readable(about, messages, heading="## ")))
 
 
 def delete(

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from qworkspace.cli.client import DaemonClient, NoDaemon
-from qworkspace.cli.output import HomeOption, JsonOption, print_json, print_table
+from qworkspace.cli.output import HomeOption, JsonOption, print_json, print_table, print_text
 
 AGENTS_SHOWN = 30
 
@@ -54,5 +54,5 @@ def _show(found: dict[str, Any]) -> None:
             )
     for problem in found["problems"]:
         mark = "✗" if problem["severity"] == "error" else "!"
-        print(f"\n{mark} {problem.get('message', '')}", end="")
+        print_text(f"\n{mark} {problem.get('message', '')}", end="")
     print()
