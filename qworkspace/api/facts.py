@@ -69,8 +69,8 @@ def state_facts(status: AgentStatus, reloader: Reloader) -> dict[str, Any]:
         "active_turns": status.active_turns,
         "queued_turns": status.queued_turns,
         "services": status.services,
-        "retired": reloader.retired(status.agent_id) if reloader else [],
-        "edits_waiting": reloader.waits(status.agent_id) if reloader else False,
+        "retired": reloader.retired(status.agent_id),
+        "edits_waiting": reloader.waits(status.agent_id),
         "error": status.error or None,
         "problems": [problem_facts(problem) for problem in status.problems],
     }

@@ -65,8 +65,6 @@ async def reload_now(call: Call) -> ReloadAnswer:
 async def reloaded(call: Call, name: AgentId, trigger: str) -> ReloadAnswer:
     """Reload the agent from its files and wait for what comes of it, unless it has to wait for room itself."""
     reloader, clock = call.services.reloader, call.api.clock
-    if not reloader:
-        return answer(None)
     try:
         wanted = reloader.request(name, trigger)
     except RuntimeError:

@@ -141,8 +141,8 @@ class ApiServices:
     auth: Auth
     metrics: Metrics
     shutdown: Callable[[str], None]
-    reloader: Reloader = None  # type: ignore[assignment]
-    inbox: InboxStore = None  # type: ignore[assignment]
+    reloader: Reloader
+    inbox: InboxStore
 
 
 class NewSessions:
