@@ -27,14 +27,15 @@ class Call:
 class Reply:
     """One answer: reasoning, then text, then calls; `end` says what happens after that.
 
-    `chunk` is the size of a piece of text in characters (0: one piece per word), `delay` the seconds before each
-    piece, `first_delay` those before the headers. `stall` sends nothing more and keeps the line, `drop` cuts it.
+    `chunk` is the size of a piece of text in characters (0: one piece per word), `fragment` that of a piece of a call's
+    arguments, `delay` the seconds before each piece, `first_delay` those before the headers. `stall` sends nothing more and keeps the line, `drop` cuts it.
     """
 
     text: str = ""
     reasoning: str = ""
     calls: tuple[Call, ...] = ()
     chunk: int = 0
+    fragment: int = 12
     delay: float = 0.0
     first_delay: float = 0.0
     end: End = "finish"

@@ -8,7 +8,6 @@ from typing import Any
 
 from tests.support.model_replies import Call, Reply
 
-FRAGMENT = 12
 DONE = b"data: [DONE]\n\n"
 
 
@@ -31,7 +30,7 @@ def _encode(index: int, model: str, reply: Reply, with_usage: bool, tokens: int)
         chunks.append(_chunk(index, model, {"reasoning_content": reply.reasoning}))
     chunks += [_chunk(index, model, {"content": piece}) for piece in reply.pieces]
     for number, call in enumerate(reply.calls):
-        chunks += _call_chunks(index, model, number, call)
+        chunks += _call_chunks(index, model, number, call, reply.fragment)
     if reply.end != "finish":
         return chunks
     chunks.append(_chunk(index, model, {}, finish_reason=_reason(reply)))
@@ -40,7 +39,7 @@ def _encode(index: int, model: str, reply: Reply, with_usage: bool, tokens: int)
     return [*chunks, DONE]
 
 
-def _call_chunks(index: int, model: str, number: int, call: Call) -> list[bytes]:
+def _call_chunks(index: int, model: str, number: int, call: Call, fragment: int) -> list[bytes]:
     arguments = call.arguments
     head = {
         "index": number,
@@ -49,8 +48,8 @@ def _call_chunks(index: int, model: str, number: int, call: Call) -> list[bytes]
         "function": {"name": call.name, "arguments": ""},
     }
     rest = [
-        {"index": number, "function": {"arguments": arguments[at : at + FRAGMENT]}}
-        for at in range(0, len(arguments), FRAGMENT)
+        {"index": number, "function": {"arguments": arguments[at : at + fragment]}}
+        for at in range(0, len(arguments), fragment)
     ]
     return [_chunk(index, model, {"tool_calls": [delta]}) for delta in (head, *rest)]
 
