@@ -10,12 +10,14 @@ from qworkspace.chat.controls import Controls
 from qworkspace.chat.prompt import PromptMaker
 from qworkspace.chat.reliable import RetryPolicy
 from qworkspace.chat.runner import TurnRunner
+from qworkspace.chat.titles import make_title, wants_title
 from qworkspace.chat.toolbox import ToolServices
 from qworkspace.chat.tools.always import store_rule
 from qworkspace.chat.tools.builtin import builtin_tools
 from qworkspace.chat.turn import TurnMachine, TurnParts, find_command
 from qworkspace.config.models import AgentConfig, PolicyRule
 from qworkspace.errors import QworkspaceError
+from qworkspace.plugins.extensions import Hook, Phase, TurnContext
 from qworkspace.sessions.models import TurnRequest
 from qworkspace.sessions.store import SessionStore
 from qworkspace.workspace.local import LOCAL, LocalWorkspace, local_workspaces
@@ -36,6 +38,7 @@ def equip(shared: SharedServices) -> WorkspaceRegistry:
     registry.services.add(CHATS, chats, owner=OWNER)
     registry.extensions.add("commands", lambda workspace: commands.install(workspace.extensions), owner=OWNER)
     registry.extensions.add("tools", install_tools, owner=OWNER)
+    registry.extensions.add("titles", install_titles, owner=OWNER)
     return registry
 
 
@@ -43,6 +46,17 @@ def install_tools(workspace: Workspace) -> None:
     """The built-in tools."""
     for tool in builtin_tools(lambda: _timezone(workspace.shared), workspace.shared.config.environ):
         workspace.extensions.tools.add(tool.name, tool, owner=OWNER)
+
+
+def install_titles(workspace: Workspace) -> None:
+    """Titles made by a model, after the first answer and beside what follows it."""
+
+    async def begin(context: TurnContext) -> None:
+        if wants_title(context):
+            title = make_title(context, workspace.shared.models, workspace.sessions)
+            workspace.runner.beside(title, name=f"title of {context.request.session_id}")
+
+    workspace.extensions.hooks.add("titles", Hook(Phase.POST_RESPONSE, begin), owner=OWNER)
 
 
 def sessions(workspace: Workspace) -> ServiceDescriptor:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
+from typing import Any
 
 from qworkspace.base.clock import Clock
 from qworkspace.base.ids import AgentId
@@ -138,6 +139,13 @@ class TurnRunner:
         if ending:
             await asyncio.wait([live.done for live in ending])
         return bool(ending)
+
+    def beside(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
+        """Let something run that nobody waits for. It ends with this runner at the latest."""
+        if self._closing:
+            work.close()
+        else:
+            self._tasks.start(work, name=name)
 
     def live(self, session_id: str) -> LiveTurn | None:
         """The session's running turn, else the next waiting one."""

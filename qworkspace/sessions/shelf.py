@@ -164,6 +164,11 @@ def rename(db: sqlite3.Connection, session_id: str, title: str) -> None:
     _update(db, session_id, "title = ?, titled = 1", words)
 
 
+def suggest_title(db: sqlite3.Connection, session_id: str, title: str) -> None:
+    """A title in place of the first words; one that a person gave is left alone."""
+    db.execute("UPDATE sessions SET title = ? WHERE id = ? AND titled = 0", (clean_text(title), session_id))
+
+
 def pin(db: sqlite3.Connection, session_id: str, pinned: bool) -> None:
     _update(db, session_id, "pinned = ?", int(pinned))
 

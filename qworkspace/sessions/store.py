@@ -186,6 +186,10 @@ class SessionStore:
         """Give the session a title that stays."""
         await self._write(shelf.rename, session_id, title)
 
+    async def suggest_title(self, session_id: str, title: str) -> None:
+        """Give the session a title unless a person has given it one."""
+        await self._write(shelf.suggest_title, session_id, title)
+
     async def pin(self, session_id: str, pinned: bool = True) -> None:
         """A pinned session is not removed by age."""
         await self._write(shelf.pin, session_id, pinned)

@@ -64,6 +64,15 @@ def test_another_address_of_a_provider_counts_from_the_next_turn_on(make_daemon:
         assert agent["generation"] == 1, "no instance was replaced for it"
 
 
+def test_a_title_is_made_by_a_model_where_that_is_wanted(make_daemon: MakeDaemon, tmp_path: Path) -> None:
+    with ModelProcess() as models:
+        home = write_home(tmp_path / "home", models=models.url, agent={"running": {"auto_title": True}})
+        daemon = make_daemon(home).start()
+        assert daemon.chat("what is tea?")["text"] == "echo: what is tea?"
+        titles = "/api/agents/default/sessions"
+        eventually(lambda: daemon.get(titles)["sessions"][0]["title"].startswith("echo: <conversation>"))
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts descriptors in /proc")
 def test_few_open_files_and_a_huge_folder_do_no_harm(make_daemon: MakeDaemon, tmp_path: Path) -> None:
     home = write_home(tmp_path / "home", agents=["default", "other"])
