@@ -97,7 +97,7 @@ async def test_a_turn_ends_on_its_instance_however_long_it_takes(agent: EditedAg
         return [item for item in (await agent.status())["retired"] if item["state"] == "draining"]
 
     async def ended() -> bool:
-        return (await agent.status())["retired"] == []
+        return not (await agent.status())["retired"]
 
     async with slow_turn(agent, "long") as seen:
         done = await agent.put(heartbeat={"every": "61m"})
