@@ -28,7 +28,8 @@ class Reply:
     """One answer: reasoning, then text, then calls; `end` says what happens after that.
 
     `chunk` is the size of a piece of text in characters (0: one piece per word), `fragment` that of a piece of a call's
-    arguments, `delay` the seconds before each piece, `first_delay` those before the headers. `stall` sends nothing more and keeps the line, `drop` cuts it.
+    arguments, `delay` the seconds before each piece, `first_delay` those before the headers. `stall` sends nothing more
+    and keeps the line, `drop` cuts it.
     """
 
     text: str = ""
