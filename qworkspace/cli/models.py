@@ -54,7 +54,7 @@ def test(
 ) -> None:
     """Ask a model one short question: does it answer, how fast, does it take the key."""
     config = ConfigStore(home_directory(home), environ=os.environ).load_home()
-    chosen = ModelRef.parse(model) if model else config.default_model
+    chosen = _named(model) if model else config.default_model
     if chosen is None:
         raise InvalidInput("no model is named, and config.json has no default_model")
     facts = asyncio.run(_try(config, chosen))
@@ -66,6 +66,13 @@ def test(
         print_text(f"{chosen}: {facts['error']}")
     if not facts["ok"]:
         raise typer.Exit(1)
+
+
+def _named(model: str) -> ModelRef:
+    try:
+        return ModelRef.parse(model)
+    except ValueError:
+        raise typer.BadParameter(f"{model!r} is not of the form PROVIDER/NAME", param_hint="model") from None
 
 
 async def _try(config: HomeConfig, ref: ModelRef) -> dict[str, Any]:

@@ -122,6 +122,8 @@ def test_models_are_listed_and_tested(echoing: DaemonProcess) -> None:
     assert echoing.cli("models", "test", "scripted/[[error:401]]").returncode in (0, 1)
     missing = echoing.cli("models", "test", "ghost/model")
     assert missing.returncode == 1 and "ghost" in missing.stdout
+    bare = echoing.cli("models", "test", "ghost")
+    assert bare.returncode == 2 and "PROVIDER/NAME" in bare.stderr and "Traceback" not in bare.stderr
 
 
 def test_status_token_console_and_logs(echoing: DaemonProcess) -> None:
