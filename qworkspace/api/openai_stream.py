@@ -34,7 +34,10 @@ def failure(event: Event) -> ModelError:
     data = event.data
     kind = ContextTooLong if data.get("code") == ContextTooLong.code else ModelError
     message = str(data.get("message") or "the turn failed")
-    return kind(message, code=str(data.get("code")), retryable=bool(data.get("retryable")), accepted=True)
+    status = 429 if data.get("code") == "model_rate_limited" else None
+    return kind(
+        message, code=str(data.get("code")), retryable=bool(data.get("retryable")), status=status, accepted=True
+    )
 
 
 class Chunks:
