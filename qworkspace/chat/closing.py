@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import Any
 
 from qworkspace.base.clock import Clock
@@ -11,24 +10,13 @@ from qworkspace.base.events import EventBus
 from qworkspace.base.tasks import Tasks
 from qworkspace.chat.live import LiveTurn, last_event
 from qworkspace.errors import QworkspaceError, StorageError
-from qworkspace.sessions.models import Message, Turn, TurnState, Usage
+from qworkspace.sessions.journal import TurnEnding as Ending
+from qworkspace.sessions.models import Turn
 from qworkspace.sessions.store import SessionStore
 
+__all__ = ["Closer", "Ending", "error_facts"]
 logger = logging.getLogger(__name__)
 RETRY_SECONDS = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """A turn's last state and what is stored with it: the `reply`, or the `partial` one it had got to."""
-
-    state: TurnState
-    text: str = ""
-    usage: Usage | None = None
-    error: dict[str, Any] | None = None
-    partial: Message | None = None
-    reply: Message | None = None
-    in_context: bool = True
 
 
 def error_facts(error: BaseException) -> dict[str, Any]:

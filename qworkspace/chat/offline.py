@@ -45,6 +45,13 @@ class _Words:
     how: str
 
 
+_EXAMPLE = """```json
+"providers": {
+  "openai": {"type": "openai", "api_key": "${OPENAI_API_KEY}", "models": ["gpt-5-mini"]},
+  "local": {"type": "ollama", "models": ["qwen3:8b"]}
+},
+"default_model": "openai/gpt-5-mini"
+```"""
 _ENGLISH = _Words(
     hello="Hello! I am here, but no language model is connected yet, so this is the built-in offline answer.",
     welcome="You are welcome.",
@@ -53,13 +60,7 @@ _ENGLISH = _Words(
     found="This is what my memory holds about it:",
     how=(
         "To connect a model, add a provider to config.json, for example\n\n"
-        "```json\n"
-        '"providers": {\n'
-        '  "openai": {"type": "openai", "api_key": "${OPENAI_API_KEY}", "models": ["gpt-5-mini"]},\n'
-        '  "local": {"type": "ollama", "models": ["qwen3:8b"]}\n'
-        "},\n"
-        '"default_model": "openai/gpt-5-mini"\n'
-        "```\n\n"
+        f"{_EXAMPLE}\n\n"
         "The key itself belongs into the environment or into secrets.json. `qworkspace models list` shows what can "
         "be reached, `qworkspace models test` tries it."
     ),
@@ -72,13 +73,7 @@ _CHINESE = _Words(
     found="我的记忆里有这些相关内容：",
     how=(
         "要连接模型，请在 config.json 中添加一个 provider，例如\n\n"
-        "```json\n"
-        '"providers": {\n'
-        '  "openai": {"type": "openai", "api_key": "${OPENAI_API_KEY}", "models": ["gpt-5-mini"]},\n'
-        '  "local": {"type": "ollama", "models": ["qwen3:8b"]}\n'
-        "},\n"
-        '"default_model": "openai/gpt-5-mini"\n'
-        "```\n\n"
+        f"{_EXAMPLE}\n\n"
         "密钥放在环境变量或 secrets.json 中。`qworkspace models list` 列出可用的模型，"
         "`qworkspace models test` 进行测试。"
     ),

@@ -38,6 +38,7 @@ from qworkspace.plugins.extensions import (
     TurnContext,
     TurnControls,
 )
+from qworkspace.sessions.journal import INTERRUPTED
 from qworkspace.sessions.models import FilePart, Message, TextPart, TurnRequest, TurnState
 from qworkspace.sessions.store import SessionStore
 
@@ -297,12 +298,7 @@ def _cancelled(live: LiveTurn, context: TurnContext) -> Ending:
     partial = _text_reply(said) if said.strip() else None
     if live.stop_reason is StopReason.USER or live.stop_reason is StopReason.NEWER_MESSAGE:
         return Ending(TurnState.CANCELLED, text=live.text, usage=context.usage, partial=partial)
-    error = {
-        "code": "interrupted",
-        "message": "the daemon stopped during this turn; resume it to go on",
-        "retryable": True,
-    }
-    return Ending(TurnState.INTERRUPTED, text=live.text, usage=context.usage, partial=partial, error=error)
+    return Ending(TurnState.INTERRUPTED, text=live.text, usage=context.usage, partial=partial, error=INTERRUPTED)
 
 
 def _failed(live: LiveTurn, context: TurnContext, error: Exception) -> Ending:

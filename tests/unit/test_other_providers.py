@@ -4,7 +4,6 @@ Their libraries build their schemas when they are first used, which takes 0.1 s 
 """
 
 import json
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -15,18 +14,6 @@ from tests.support.other_providers import SIGNATURE, AnthropicServer, GoogleServ
 from tests.support.providers import Providers, ask, assistant, finished, listen, results, thought
 
 pytestmark = pytest.mark.may_block
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[ModelServer]:
-    async with ModelServer() as running:
-        yield running
-
-
-@pytest.fixture
-async def providers() -> AsyncIterator[Providers]:
-    async with Providers() as opened:
-        yield opened
 
 
 async def test_anthropic_gets_its_signed_thoughts_back(providers: Providers) -> None:

@@ -1,7 +1,6 @@
 """What goes wrong at a provider, in words that a person and a program understand."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -11,23 +10,6 @@ from qworkspace.sessions.models import user_message
 from tests.support.model_replies import Reply, drop, error, stall, too_long
 from tests.support.model_server import ModelServer
 from tests.support.providers import Providers, ask
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[ModelServer]:
-    async with ModelServer() as running:
-        yield running
-
-
-@pytest.fixture
-async def providers() -> AsyncIterator[Providers]:
-    async with Providers() as opened:
-        yield opened
-
-
-@pytest.fixture
-async def model(server: ModelServer, providers: Providers) -> ChatModel:
-    return await providers.model("openai", server.url)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -23,23 +22,6 @@ from qworkspace.sessions.repair import repair
 from tests.support.model_replies import Call, Reply, calls, text
 from tests.support.model_server import ModelServer
 from tests.support.providers import LOOK, Providers, ask, assistant, results
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[ModelServer]:
-    async with ModelServer() as running:
-        yield running
-
-
-@pytest.fixture
-async def providers() -> AsyncIterator[Providers]:
-    async with Providers() as opened:
-        yield opened
-
-
-@pytest.fixture
-async def model(server: ModelServer, providers: Providers) -> ChatModel:
-    return await providers.model("openai", server.url)
 
 
 def sent(server: ModelServer) -> list[dict[str, Any]]:

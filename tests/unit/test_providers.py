@@ -1,6 +1,5 @@
 """What a provider says, over the wire."""
 
-from collections.abc import AsyncIterator
 from itertools import pairwise
 
 import pytest
@@ -13,23 +12,6 @@ from qworkspace.sessions.models import TextPart, ToolResultPart, user_message
 from tests.support.model_replies import Call, Reply, calls, empty, text
 from tests.support.model_server import ModelServer
 from tests.support.providers import Providers, ask, assistant, finished, listen, results, shown, thought
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[ModelServer]:
-    async with ModelServer() as running:
-        yield running
-
-
-@pytest.fixture
-async def providers() -> AsyncIterator[Providers]:
-    async with Providers() as opened:
-        yield opened
-
-
-@pytest.fixture
-async def model(server: ModelServer, providers: Providers) -> ChatModel:
-    return await providers.model("openai", server.url)
 
 
 async def test_text_comes_in_pieces_and_whole_with_its_usage(server: ModelServer, model: ChatModel) -> None:
