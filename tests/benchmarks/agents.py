@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import statistics
 import time
+
+import httpx
 
 from tests.benchmarks.harness import Figure, cpu_seconds, environ, rss_mb, scratch
 from tests.support.daemon import DaemonProcess, write_home
@@ -17,17 +20,20 @@ def run() -> list[Figure]:
     with scratch() as folder, DaemonProcess(write_home(folder / "home", agents=names), environ=environ()) as daemon:
         daemon.get(f"/api/agents/{names[0]}/sessions")
         before = rss_mb(daemon.pid)
-        begun = time.perf_counter()
         with daemon.client() as client:
-            for name in names[1:]:
-                client.get(f"/api/agents/{name}/sessions").raise_for_status()
-        took = time.perf_counter() - begun
+            took = [_start(client, name) for name in names[1:]]
         each = (rss_mb(daemon.pid) - before) / AGENTS
         cpu = cpu_seconds(daemon.pid)
         time.sleep(IDLE_SECONDS)
         idle = (cpu_seconds(daemon.pid) - cpu) / IDLE_SECONDS * 100
     return [
         Figure("200 started agents: memory each", each, "MB", at_most=0.5),
-        Figure("200 started agents: start each", took / AGENTS * 1000, "ms", at_most=20),
+        Figure("200 started agents: start each", statistics.median(took) * 1000, "ms", at_most=20),
         Figure("200 started agents: CPU while idle", idle, "% of a core", at_most=0.2),
     ]
+
+
+def _start(client: httpx.Client, name: str) -> float:
+    begun = time.perf_counter()
+    client.get(f"/api/agents/{name}/sessions").raise_for_status()
+    return time.perf_counter() - begun
