@@ -124,8 +124,9 @@ class EventStream:
 
 async def _left(receive: Receive) -> None:
     """Return when the client is gone."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
+    while True:
+        if (await receive())["type"] == "http.disconnect":
+            return
 
 
 def pieces(frames: Iterable[bytes]) -> Iterator[bytes]:

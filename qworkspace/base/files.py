@@ -62,14 +62,10 @@ class Root:
 
     def relative(self, path: Path) -> str:
         """`path` as seen from the root, with `/` between components; `InvalidPath` when it lies outside."""
-        try:
-            return path.relative_to(self.path).as_posix()
-        except ValueError:
-            pass
-        try:
-            return Path(os.path.realpath(path)).relative_to(self.path).as_posix()
-        except ValueError:
-            raise InvalidPath(f"{str(path)!r} is outside of {str(self.path)!r}") from None
+        for spelling in (path, Path(os.path.realpath(path))):
+            if spelling.is_relative_to(self.path):
+                return spelling.relative_to(self.path).as_posix()
+        raise InvalidPath(f"{str(path)!r} is outside of {str(self.path)!r}")
 
 
 def _components(name: str) -> list[str]:

@@ -14,7 +14,6 @@ from qworkspace.sessions.models import Turn, TurnRequest, TurnState
 FLUSH_SECONDS = 0.02
 EVENTS_HELD = 20_000
 LATEST_FIRST = 900_000_000
-LAST_EVENTS = frozenset({"turn.completed", "turn.failed", "turn.cancelled"})
 
 
 class StopReason(StrEnum):

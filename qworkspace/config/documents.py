@@ -141,12 +141,6 @@ class ConfigDocuments:
         valid_agent_id(agent_id)
         return self._checked_agent(agent_id, Source(raw))[0]
 
-    def check_agent_file(self, agent_id: str, file: Path) -> AgentConfig:
-        """What another file would be as the agent's configuration; errors name its lines."""
-        valid_agent_id(agent_id)
-        text = FileVersions().read(file).text
-        return self._checked_agent(agent_id, Source(parse(text, file=file), file, text))[0]
-
     def propose_agent(self, agent_id: str, text: str, *, patch: bool = False, name: str = "") -> Reading[AgentConfig]:
         """What `text` would make of the agent's configuration: a whole agent.json, or a merge patch of the present one.
 

@@ -81,6 +81,18 @@ def test_an_active_agent_that_does_not_exist(home: Path) -> None:
     assert "'ghost'" in found(home, "agents")[0].message
 
 
+def test_names_in_config_json_that_lead_nowhere(home: Path) -> None:
+    profiles = {"default": {"enabled": False}}
+    agents = {"active_agent": "default", "profiles": profiles}
+    write_json(
+        home / "config.json",
+        {"agents": agents, "roles": {"light": "nobody/small"}, "embedding": {"provider": "nobody"}},
+    )
+    said = [finding.message for finding in found(home, "config") if finding.level is Level.WARNING]
+    assert any("that agent is disabled" in message for message in said), said
+    assert sum("'nobody" in message for message in said) == 2, said
+
+
 def test_a_taken_port_names_who_has_it(home: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

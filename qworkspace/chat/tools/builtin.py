@@ -16,6 +16,3 @@ def builtin_tools(zone: Zone = lambda: None, environ: Mapping[str, str] | None =
     daemon's environment, of which commands get what is no secret."""
     files = [READ_FILE, WRITE_FILE, EDIT_FILE, LIST_FILES, SEARCH_FILES]
     return [*files, run_shell(environ or {}), WEB_FETCH, current_time(zone)]
-
-
-BUILTIN_TOOLS = builtin_tools()

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from qworkspace.cli.checks.finding import Finding, Level, Subject, ok, warning, wrong
-from qworkspace.config.cautions import agent_cautions
+from qworkspace.config.cautions import agent_cautions, home_cautions
 from qworkspace.errors import InvalidConfig, QworkspaceError
 
 LOW_BYTES = 1_000_000_000
@@ -92,6 +92,11 @@ def agents(subject: Subject) -> Iterator[Finding]:
             f"the active agent {active!r} does not exist",
             f"set agents.active_agent in {subject.store.home_file} to one of: {', '.join(ids[:AGENTS_NAMED])}",
         )
+    for caution in home_cautions(subject.config):
+        # the rest of them is said above, and by the checks of the models
+        disabled = caution.path == "agents.active_agent" and active in ids
+        if disabled or caution.path.startswith(("roles.", "embedding.")):
+            yield warning("config", caution.message, f"correct {caution.path} in {subject.store.home_file}")
     good = 0
     for agent_id in ids:
         found = list(_agent(subject, agent_id))
