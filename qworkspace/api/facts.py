@@ -64,7 +64,7 @@ def state_facts(status: AgentStatus, reloader: Reloader) -> dict[str, Any]:
     return {
         "id": status.agent_id,
         "state": status.state.value,
-        "enabled": status.state.value != "disabled",
+        "enabled": status.enabled,
         "generation": status.generation,
         "active_turns": status.active_turns,
         "queued_turns": status.queued_turns,

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ class AgentStatus:
     active_turns: int = 0
     queued_turns: int = 0
     problems: tuple[Problem, ...] = ()
+    enabled: bool = True
 
 
 class MultiAgentManager:
@@ -283,14 +285,13 @@ class MultiAgentManager:
     def _status(self, agent_id: str, profile: ProfileRef | None, problems: tuple[Problem, ...]) -> AgentStatus:
         seat = self._seats.get(AgentId(agent_id))
         disabled = profile is not None and not profile.enabled
+        known = partial(AgentStatus, agent_id, problems=problems, enabled=not disabled)
         if seat is None:
-            return AgentStatus(agent_id, AgentState.DISABLED if disabled else AgentState.DORMANT, problems=problems)
+            return known(AgentState.DISABLED if disabled else AgentState.DORMANT)
         workspace = seat.workspace
         if workspace is None:
-            state = AgentState.DISABLED if disabled else seat.state
-            return AgentStatus(agent_id, state, seat.generation, seat.error, problems=problems)
-        active, queued = workspace.turn_counts()
-        return AgentStatus(agent_id, seat.state, seat.generation, "", workspace.state(), active, queued, problems)
+            return known(AgentState.DISABLED if disabled else seat.state, seat.generation, seat.error)
+        return known(seat.state, seat.generation, "", workspace.state(), *workspace.turn_counts())
 
     def _profiles(self) -> dict[str, ProfileRef]:
         with suppress(InvalidConfig):  # broken since the start: shown as a problem, and there is no agent

@@ -149,6 +149,7 @@ async def test_a_disabled_agent_refuses_finishes_its_turn_and_ends(agency):
     await settled(agency, 599)
     assert agency.manager.state("anna").state is AgentState.DRAINING
     assert agency.manager.state("anna").active_turns == 1
+    assert not agency.manager.state("anna").enabled
     await settled(agency, 3)
     assert turn.done()
     assert not turn.cancelled()
