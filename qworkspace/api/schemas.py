@@ -74,7 +74,13 @@ class ContentPart(Body):
 
 
 def _as_parts(value: Any) -> Any:
-    return [{"type": "text", "text": value}] if isinstance(value, str) and value else value
+    if value in ("", []):
+        raise ValueError("it is empty; say something")
+    if isinstance(value, str):
+        return [{"type": "text", "text": value}]
+    if not isinstance(value, list):
+        raise ValueError("it must be a text, or a list of parts")
+    return value
 
 
 class ChatBody(Body):

@@ -205,6 +205,15 @@ async def test_what_does_not_fit_is_named(bench: ApiBench, body: dict[str, Any],
     assert field in error["message"]
 
 
+@pytest.mark.parametrize(
+    ("message", "told"), [("", "empty"), ([], "empty"), (None, "a text"), (5, "a text"), ({"text": "x"}, "a text")]
+)
+async def test_a_message_that_is_none_is_told_what_it_should_be(bench: ApiBench, message: Any, told: str) -> None:
+    answer = await bench.ask("POST", "/api/agents/default/chat", json={"message": message})
+    assert answer.status_code == 400
+    assert told in answer.json()["error"]["message"]
+
+
 async def test_lone_surrogates_become_replacement_characters(bench: ApiBench) -> None:
     raw = b'{"session_id":"s","message":"x\\ud83dy","stream":false,"metadata":{"a\\udfff":["\\ud800"]}}'
     answer = await bench.ask("POST", "/console/chat", content=raw, headers={"content-type": "application/json"})
