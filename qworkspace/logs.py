@@ -102,12 +102,20 @@ class _LogFile(RotatingFileHandler):
 
     def handleError(self, record: logging.LogRecord) -> None:
         if self._failures == 0 and sys.stderr is not None:
-            print(f"the log file {self.baseFilename} cannot be written: {sys.exc_info()[1]}", file=sys.stderr)
+            with contextlib.suppress(OSError, ValueError):  # it may lead to a file on the same disk
+                print(f"the log file {self.baseFilename} cannot be written: {sys.exc_info()[1]}", file=sys.stderr)
         self._failures += 1
 
     def close(self) -> None:
         with contextlib.suppress(OSError):  # the last buffered line; that it failed has been said
             super().close()
+
+
+class _Terminal(logging.StreamHandler[TextIO]):
+    """The terminal, or where it was led to. Lines that it does not take are lost; there is nobody to tell."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """That it is closed or full is no reason to end."""
 
 
 class Logs:
@@ -124,7 +132,7 @@ class Logs:
         self._set_level("", logging.WARNING)
         self._set_level(_OURS, self._level)
         if terminal is not None:
-            handler = logging.StreamHandler(terminal)
+            handler = _Terminal(terminal)
             self._add(handler, _Lines(self._mask, as_json=as_json, colour=not as_json and terminal.isatty()))
 
     def to_file(self, path: Path, *, size: int = FILE_BYTES, kept: int = FILES_KEPT) -> None:

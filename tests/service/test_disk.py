@@ -12,8 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
+from qworkspace.base.lock import HomeLock
 from tests.service.conftest import MakeDaemon
-from tests.support.daemon import DaemonProcess, write_home
+from tests.support.daemon import DaemonProcess, write_home, write_json
 from tests.support.disks import Kind, SmallDisk, read_only, why_not
 from tests.support.model_process import ModelProcess
 
@@ -42,9 +43,15 @@ def mount() -> Iterator[Mount]:
 
 
 @pytest.fixture
-def make(mount: Mount, make_daemon: MakeDaemon) -> MakeDaemon:
-    """`make_daemon` whose daemons end before the disks go."""
-    return make_daemon
+def make(mount: Mount, make_daemon: MakeDaemon, tmp_path: Path) -> MakeDaemon:
+    """Daemons that end before the disks go, and whose output goes elsewhere."""
+
+    def make(home: Path) -> DaemonProcess:
+        daemon = make_daemon(home)
+        daemon.output = tmp_path / f"output-of-{home.name}"
+        return daemon
+
+    return make
 
 
 def ask(daemon: DaemonProcess, text: str, *, agent: str = "default", session: str = "s1") -> httpx.Response:
@@ -150,9 +157,7 @@ def test_what_is_no_message_is_refused_whole_by_a_full_disk(tmp_path: Path, moun
 
 def test_a_start_on_a_full_disk_waits_and_says_so(tmp_path: Path, mount: Mount, make: MakeDaemon) -> None:
     disk = mount(tmp_path / "disk")
-    daemon = make(disk.place / "home").start()
-    daemon.chat("before")
-    daemon.terminate()
+    daemon = make(used(write_home(disk.place / "home")))
     disk.fill()
     daemon.start(ready=False)
     assert daemon.request("GET", "/healthz", token=False).status_code == 200
@@ -161,32 +166,36 @@ def test_a_start_on_a_full_disk_waits_and_says_so(tmp_path: Path, mount: Mount, 
     [problem] = waiting.json()["degraded"]
     assert "the disk is full" in problem["message"] and "home.db" in problem["message"]
     assert "the disk is full" in daemon.cli("status").stderr
-    assert daemon.request("GET", "/api/status").status_code == 503
     disk.free()
     daemon.wait_for("/readyz")
     assert daemon.chat("after")["status"] == "completed"
-    assert said(daemon) == ["before", "after"] and problems(daemon) == []
+    assert said(daemon) == ["after"] and problems(daemon) == []
     assert "Traceback" not in daemon.said()
+
+
+def used(home: Path) -> Path:
+    """The home as an earlier daemon has left it: its lock and its token are there."""
+    lock = HomeLock(home / ".daemon" / "lock")
+    lock.acquire("2026-01-01T00:00:00+00:00")
+    lock.release()
+    write_json(home / "secrets.json", {"access_token": "made-by-an-earlier-start"})
+    return home
 
 
 # homes and workspaces that cannot be written
 
 
-@pytest.mark.parametrize("used_before", [False, True])
-def test_a_home_that_cannot_be_written_is_named_and_nothing_begins(make: MakeDaemon, used_before: bool) -> None:
+def test_a_home_that_cannot_be_written_is_named_and_nothing_begins(tmp_path: Path, make: MakeDaemon) -> None:
     if reason := possible("tmpfs"):
         pytest.skip(reason)
-    daemon = make()
-    daemon.home.mkdir()
-    if used_before:
-        daemon.start().terminate()
-    output = len(daemon.text())
-    with read_only(daemon.home), pytest.raises(AssertionError, match="ended with 1"):
-        daemon.start()
-    [line] = daemon.text()[output:].splitlines()
-    assert "not writable" in line and str(daemon.home) in line and "--home" in line
-    if used_before:
-        assert daemon.start().chat("hello")["status"] == "completed"
+    (tmp_path / "empty").mkdir()
+    for home in (tmp_path / "empty", used(write_home(tmp_path / "used"))):
+        daemon = make(home)
+        with read_only(home), pytest.raises(AssertionError, match="ended with 1"):
+            daemon.start()
+        [line] = daemon.text().splitlines()
+        assert "not writable" in line and str(home) in line and "--home" in line
+    assert daemon.start().chat("hello")["status"] == "completed"
 
 
 def test_a_read_only_workspace_stops_its_own_agent_only(tmp_path: Path, make: MakeDaemon) -> None:
@@ -229,7 +238,7 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallDisk]:
 
 @pytest.fixture(scope="module")
 def running(disk: SmallDisk, models: ModelProcess) -> Iterator[DaemonProcess]:
-    """A daemon whose whole home is on the small disk; its model does what the message says."""
+    """A daemon whose whole home is on the small disk, as is its output; its model does what the message says."""
     home = write_home(disk.place / "home", models=models.url, agents=("default", "good"))
     with DaemonProcess(home) as daemon:
         daemon.chat("hello", session="s0")

@@ -9,7 +9,6 @@ import pytest
 
 from tests.support.daemon import DaemonProcess
 from tests.support.guarded import GuardedHome, guarded_home
-from tests.support.model_process import ModelProcess
 from tests.support.raw import Answer, Raw, head
 
 HELLO = {"message": "hello", "session_id": "s1", "stream": False}
@@ -55,15 +54,9 @@ NAMED = [
 
 
 @pytest.fixture(scope="module")
-def models() -> Iterator[ModelProcess]:
-    with ModelProcess() as process:
-        yield process
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory, models: ModelProcess) -> GuardedHome:
-    """A home full of secrets; the agent may do everything that a setting can allow."""
-    return guarded_home(tmp_path_factory.mktemp("security") / "home", models=models.url)
+def home(tmp_path_factory: pytest.TempPathFactory) -> GuardedHome:
+    """A home full of secrets."""
+    return guarded_home(tmp_path_factory.mktemp("security") / "home", models=None)
 
 
 @pytest.fixture(scope="module")
@@ -310,19 +303,3 @@ def test_an_uploads_folder_that_is_a_link_takes_nothing(raw: Raw, home: GuardedH
         uploads.unlink()
         if kept.exists():
             kept.rename(uploads)
-
-
-def test_prompt_files_that_lead_out_are_left_out_and_reported(
-    raw: Raw, home: GuardedHome, daemon: DaemonProcess, models: ModelProcess
-) -> None:
-    links = {"SOUL.md": home.path / "secrets.json", "PROFILE.md": home.workspace / ".state" / "canary.txt"}
-    for name, target in links.items():
-        (home.workspace / name).symlink_to(target)
-    try:
-        assert daemon.chat("who are you?", session="persona")["status"] == "completed"
-        problems = [problem["message"] for problem in daemon.get("/api/status")["problems"]]
-        assert any("SOUL.md" in message for message in problems), problems
-        assert home.told(json.dumps(models.requests())) == []
-    finally:
-        for name in links:
-            (home.workspace / name).unlink()

@@ -204,6 +204,21 @@ def test_the_daemon_itself_is_not_fetched(daemon: DaemonProcess, name: str) -> N
     assert "ok" not in found.values()
 
 
+def test_persona_files_that_lead_out_are_left_out_of_the_prompt_and_reported(
+    daemon: DaemonProcess, home: GuardedHome
+) -> None:
+    links = {"SOUL.md": home.path / "secrets.json", "PROFILE.md": home.workspace / ".state" / "canary.txt"}
+    for name, target in links.items():
+        (home.workspace / name).symlink_to(target)
+    daemon.chat("who are you?", session="persona")
+    problems = [problem["message"] for problem in daemon.get("/api/status")["problems"]]
+    for name in links:
+        assert any(name in message for message in problems), problems
+        (home.workspace / name).unlink()
+    daemon.chat("and now?", session="persona")
+    assert daemon.get("/api/status")["problems"] == []
+
+
 # what a person has to allow
 
 

@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -96,6 +97,23 @@ def test_the_file_rotates(logs: Logs, tmp_path: Path) -> None:
     assert names[:2] == ["qworkspace.log", "qworkspace.log.1"]
     assert len(names) == 1 + 3
     assert "line 39" in (tmp_path / "qworkspace.log").read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no always-full device here")
+def test_output_that_goes_to_a_full_disk_too_stops_nothing(
+    logs: Logs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.symlink("/dev/full", tmp_path / "qworkspace.log")
+    with pytest.raises(OSError), Path("/dev/full").open("w", encoding="utf-8") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        logs.open(terminal=terminal)
+        logs.to_file(tmp_path / "qworkspace.log")
+        for _ in range(3):
+            logger.error("nobody hears this")
+        logs.close()
+        monkeypatch.undo()
+        (tmp_path / "reached").touch()
+    assert (tmp_path / "reached").exists()  # only closing the terminal's own buffer fails
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no always-full device here")
