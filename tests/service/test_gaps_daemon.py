@@ -1,4 +1,4 @@
-"""Promises that only a whole daemon can show: the browser is opened, a new home is told, "always" is kept."""
+"""What only a whole daemon shows: the browser opens, a new home is told, "always" is kept, titles are made."""
 
 from __future__ import annotations
 
@@ -72,6 +72,15 @@ def test_always_is_kept_in_agent_json_and_asked_no_more(make_daemon: MakeDaemon,
         metrics = daemon.request("GET", "/metrics").text
         assert 'qworkspace_reloads_total{agent="default",outcome="live"} 1.0' in metrics
         assert "qworkspace_watch_polls 0.0" in metrics or "qworkspace_watch_polls 1.0" in metrics
+
+
+def test_a_title_is_made_by_a_model_where_that_is_wanted(make_daemon: MakeDaemon, tmp_path: Path) -> None:
+    with ModelProcess() as models:
+        home = write_home(tmp_path / "home", models=models.url, agent={"running": {"auto_title": True}})
+        daemon = make_daemon(home).start()
+        assert daemon.chat("what is tea?")["text"] == "echo: what is tea?"
+        titles = "/api/agents/default/sessions"
+        eventually(lambda: daemon.get(titles)["sessions"][0]["title"].startswith("echo: <conversation>"))
 
 
 def _reloads(daemon: DaemonProcess) -> list[list[str]]:
