@@ -87,7 +87,7 @@ async def list_reloads(call: Call) -> ReloadList:
     """The agent's reloads, the newest first."""
     services, name, query = call.services, call.agent_id, call.query
     services.manager.state(name)
-    if query.cursor is not None and not (query.cursor.isascii() and query.cursor.isdigit()):
+    if query.cursor is not None and not (query.cursor.isascii() and query.cursor.isdigit() and len(query.cursor) < 19):
         raise InvalidInput(f"cursor: {query.cursor!r} is not one that this list gave out", field="cursor")
     found, more = await services.reloader.history.page(name, query.limit, query.cursor)
     return ReloadList(reloads=[ReloadFacts(**facts) for facts in found], next_cursor=more)

@@ -235,14 +235,15 @@ def test_odd_names_in_bodies_and_headers_are_refused(raw: Raw, home: GuardedHome
 
 
 def test_cursors_and_event_ids_are_those_that_were_given_out(raw: Raw) -> None:
-    lists = ["sessions", "sessions/s1/messages", "sessions/s1/turns"]
+    one = "/api/agents/default"
+    lists = [f"{one}/sessions", f"{one}/sessions/s1/messages", f"{one}/sessions/s1/turns", f"{one}/reloads"]
     odd = ["..%2f..", "%00", "bnVsbA", "WzFd", "W10", "x" * 600, "Wzk5OTk5OTk5OTk5OTk5OTk5OTk5OTk5XQ", "%ff%fe"]
-    odd += ["WyInOyBEUk9QIFRBQkxFIHR1cm5zOyAtLSJd", "LTE", "W3RydWVd"]
-    for name in lists:
+    odd += ["WyInOyBEUk9QIFRBQkxFIHR1cm5zOyAtLSJd", "LTE", "W3RydWVd", "9" * 40, "-1"]
+    for name in [*lists, "/api/agents", "/api/approvals", "/api/inbox"]:
         for cursor in odd:
-            answer = raw.ask("GET", f"/api/agents/default/{name}?cursor={cursor}")
+            answer = raw.ask("GET", f"{name}?cursor={cursor}")
             assert answer.status in (200, 400), (name, cursor, answer.text)
-        assert raw.ask("GET", f"/api/agents/default/{name}?limit=1000000").status == 400
+        assert raw.ask("GET", f"{name}?limit=1000000").status == 400
     for address in ("/api/agents/default/sessions/s1/stream", "/api/events"):
         for event in ("../..", "x", "1", ".", "x.-1", "x.1e9", "x." + "9" * 400, "\xe9.\xb2", "x" * 8000 + ".a"):
             answer = raw.ask("GET", address, ("Last-Event-ID", event))
