@@ -17,6 +17,8 @@ from qworkspace.workspace.services import ServiceDescriptor
 from tests.support.agents import Agency, passing, settled, stopped
 from tests.support.services import Recorder
 
+EVENTS = tuple(f"reload.{what}" for what in ("planned", "started", "swapped", "drained", "failed"))
+
 
 class Reloads(Agency):
     """An agency that can reload. A change of `heartbeat` rebuilds `main`; `chats` always moves."""
@@ -246,3 +248,36 @@ async def test_planning_applies_nothing(agency: Reloads) -> None:
     assert (change.kind, change.rebuilt, change.live) == ("reload", ("main",), ("running.max_iters",))
     acting = agency.manager.find("anna")
     assert acting is not None and acting.config.heartbeat.every == "30m"
+
+
+def told(agency: Reloads) -> list[str]:
+    return [event.type for event in agency.bus.log.since(0) if event.type in EVENTS]
+
+
+async def test_each_step_of_a_reload_is_told(agency: Reloads) -> None:
+    agency.edit(heartbeat={"every": "1h"})
+    await agency.reload()
+    await passing(agency, 2)
+    assert told(agency) == ["reload.planned", "reload.started", "reload.swapped", "reload.drained"]
+    agency.edit(heartbeat={"every": "sometimes"})
+    await agency.reload()
+    assert told(agency)[4:] == ["reload.failed"]
+
+
+async def test_turns_of_a_replaced_instance_are_ended_after_a_day(agency: Reloads) -> None:
+    turn = agency.chats("anna").turn(1e9)
+    await settled(agency)
+    agency.edit(heartbeat={"every": "1h"})
+    await agency.reload()
+    for _ in range(23):
+        await agency.clock.advance(3_600)
+        await settled(agency)
+    assert len(agency.reloader.retired("anna")) == 1
+    assert not turn.done()
+    for _ in range(2):
+        await agency.clock.advance(3_600)
+        await settled(agency)
+    assert agency.reloader.retired("anna") == []
+    assert "-anna" in agency.journal
+    turn.cancel()
+    await asyncio.wait({turn})
