@@ -349,8 +349,11 @@ ASKED = [
 
 def test_no_setting_lets_a_command_name_what_is_closed(daemon: DaemonProcess, home: GuardedHome, linked: None) -> None:
     calls: list[Call] = [("run_shell", {"command": command}) for command in placed(home, NEVER)]
+    places = [".state", "../other/files", "/", "..", "files/to-state", "files/up", "files/to-outside", "files/chain"]
+    calls += [("run_shell", {"command": "cat *; touch new", "directory": place}) for place in places]
     found = outcomes(calls, play(daemon, *calls, session="never"))
-    assert [call for call, outcome in found.items() if outcome != "denied"] == []
+    assert [call for call, outcome in found.items() if outcome == "ok"] == []
+    assert [call for call, outcome in found.items() if outcome != "denied" and "directory" not in call] == []
 
 
 def test_commands_on_control_files_ask_even_when_all_are_allowed(daemon: DaemonProcess, home: GuardedHome) -> None:
