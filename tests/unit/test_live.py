@@ -12,7 +12,6 @@ from qworkspace.chat.live import LiveTurn, StopReason, ended_live
 from qworkspace.sessions.models import Turn, TurnRequest, TurnState, Usage, user_message
 
 
-
 def a_turn(state: TurnState = TurnState.RUNNING, *, text: str = "", error: dict[str, object] | None = None) -> Turn:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     return Turn("turn_1", SessionId("s"), state, "chat", "", "", now, now, None, text, Usage(), error, {}, [])
