@@ -9,7 +9,6 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
-TAIL_BYTES = 4_000
 LAST_EVENT = b"event: turn.completed"
 
 
@@ -37,16 +36,15 @@ class Connection:
         self._writer.write(head.encode() + body)
         answer = await self._reader.readuntil(b"\r\n\r\n")
         assert answer.startswith(b"HTTP/1.1 200 "), answer
-        tail = await self._chunks()
-        assert LAST_EVENT in tail, tail[-500:]
+        assert await self._completed(), f"{session}: the turn did not complete"
 
-    async def _chunks(self) -> bytes:
-        """The end of a chunked body."""
-        tail = b""
+    async def _completed(self) -> bool:
+        """Read a chunked body to its end; whether the last event was in it. The daemon sends events whole."""
+        completed = False
         while size := int(await self._reader.readuntil(b"\r\n"), 16):
-            tail = (tail + await self._reader.readexactly(size + 2))[-TAIL_BYTES:]
+            completed = LAST_EVENT in await self._reader.readexactly(size + 2)
         await self._reader.readexactly(2)
-        return tail
+        return completed
 
 
 async def turns(url: str, token: str, agents: list[str], count: int, together: int) -> float:
