@@ -14,11 +14,13 @@ from qworkspace.base.ids import AgentId
 from qworkspace.base.tasks import Tasks
 from qworkspace.chat.closing import Closer, Ending, error_facts
 from qworkspace.chat.live import LiveTurn, StopReason, ended_live
-from qworkspace.errors import Busy, Conflict, Unavailable
+from qworkspace.errors import Busy, Conflict, TooLarge, Unavailable
 from qworkspace.sessions.models import StoredMessage, Turn, TurnRequest, TurnState
 from qworkspace.sessions.store import SessionStore
 
 logger = logging.getLogger(__name__)
+MESSAGE_CHARS = 1_000_000
+"""More than any model's window; what is longer would only hold up everybody else."""
 ENDED_HELD = 16
 ENDED_SECONDS = 120.0
 
@@ -106,6 +108,9 @@ class TurnRunner:
         """Journal the request and run it when its session is free; `Busy` when the caller will not wait."""
         if self._closing:
             raise Unavailable("the daemon is stopping; send the message again after its restart")
+        if (size := len(request.message.text)) > MESSAGE_CHARS:
+            limit = f"a message has {MESSAGE_CHARS:,} characters at most and this one has {size:,}"
+            raise TooLarge(f"{limit}; upload it as a file and say where it is", limit=MESSAGE_CHARS)
         lane = self._lanes.setdefault(request.session_id, Lane())
         lane.entering += 1
         try:

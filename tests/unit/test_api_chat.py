@@ -241,3 +241,9 @@ async def test_files_of_a_message_lie_in_the_workspace(bench: ApiBench) -> None:
     assert (seen[1].path, seen[1].name, seen[1].media_type) == ("files/notes.txt", "notes.txt", "text/plain")
     leak = await bench.ask("POST", "/console/chat", json={"message": [{"type": "file", "path": "files/leak"}]})
     assert leak.json()["error"]["code"] == "invalid_path"
+
+
+async def test_a_message_longer_than_any_window_is_refused_and_says_what_to_do(bench: ApiBench) -> None:
+    answer = await bench.ask("POST", "/api/agents/default/chat", json={"message": "x" * 1_000_001})
+    assert answer.status_code == 413
+    assert "upload it as a file" in answer.json()["error"]["message"]
