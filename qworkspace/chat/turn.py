@@ -82,13 +82,9 @@ class TurnMachine:
         with acting_as(context.scope):
             try:
                 ending = await self._turn(live, context)
-            except asyncio.CancelledError:
-                _take_back_cancellation()
-                ending = _cancelled(live, context)
+            except asyncio.CancelledError as error:
+                ending = _cancelled(live, context) if _take_back_cancellation() else _failed(live, context, error)
             except Exception as error:
-                if not isinstance(error, QworkspaceError):
-                    logger.exception("turn %s failed", live.id)
-                context.error = error
                 ending = _failed(live, context, error)
             await self._close(live, context, ending)
 
@@ -301,7 +297,10 @@ def _cancelled(live: LiveTurn, context: TurnContext) -> Ending:
     return Ending(TurnState.INTERRUPTED, text=live.text, usage=context.usage, partial=partial, error=INTERRUPTED)
 
 
-def _failed(live: LiveTurn, context: TurnContext, error: Exception) -> Ending:
+def _failed(live: LiveTurn, context: TurnContext, error: BaseException) -> Ending:
+    if not isinstance(error, QworkspaceError):
+        logger.error("turn %s failed", live.id, exc_info=error)
+    context.error = error
     said = live.step_text
     partial = _text_reply(said) if said.strip() else None
     return Ending(TurnState.FAILED, text=live.text, usage=context.usage, partial=partial, error=error_facts(error))
@@ -326,8 +325,13 @@ def _is_command(context: TurnContext) -> bool:
     return find_command(context.message.text, context.extensions) is not None
 
 
-def _take_back_cancellation() -> None:
-    """What was cancelled has been caught: later waits of this task are not to be cancelled for it."""
+def _take_back_cancellation() -> bool:
+    """What was cancelled has been caught: later waits of this task are not to be cancelled for it.
+
+    False when nobody cancelled this task: something that it waited for was, and that is a failure.
+    """
     task = asyncio.current_task()
-    if task is not None:
-        task.uncancel()
+    if task is None or not task.cancelling():
+        return False
+    task.uncancel()
+    return True

@@ -159,6 +159,17 @@ async def test_what_nobody_expected_is_told_without_its_insides(bench: TurnBench
     assert kinds(live)[-1] == "turn.failed"
 
 
+async def test_what_was_cancelled_from_inside_is_a_failure(bench: TurnBench) -> None:
+    async def given_up(context: TurnContext) -> None:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future.cancel()
+        await future
+
+    bench.hook(Phase.PRE_EXECUTE, given_up)
+    turn = await bench.ask("go")
+    assert turn.state is TurnState.FAILED and turn.error is not None and turn.error["code"] == "internal_error"
+
+
 async def test_a_command_that_fails_says_why(bench: TurnBench) -> None:
     turn = await bench.ask("/model no/such")
     assert turn.state is TurnState.FAILED and turn.error is not None
