@@ -292,8 +292,8 @@ def test_a_disk_that_is_full_for_a_moment_costs_no_answer(disk: SmallDisk, daemo
         time.sleep(2.5)  # a draft is due meanwhile
         disk.free()
 
-    events = stream(daemon, "[[slow:0.04]] [[long:100]]", session="moment", after_first_text=full_for_a_while)
-    assert events[-1][0] == "turn.completed" and events[-1][1]["text"].endswith("word99")
+    events = stream(daemon, "[[slow:0.04]] [[long:150]]", session="moment", after_first_text=full_for_a_while)
+    assert events[-1][0] == "turn.completed" and events[-1][1]["text"].endswith("word149")
     assert states(daemon, "moment") == ["completed"]
 
 

@@ -61,12 +61,13 @@ class SmallDisk:
 
     def fill(self) -> None:
         """Leave not one byte."""
-        with (self.place / FILLER).open("ab", buffering=0) as file, contextlib.suppress(OSError):
+        with (self.place / FILLER).open("ab", buffering=0) as file:
             for size in (1 << 20, 1 << 12, 1):
                 with contextlib.suppress(OSError):
                     while True:
                         file.write(b"\0" * size)
-        os.sync()
+            with contextlib.suppress(OSError):
+                os.fsync(file.fileno())
 
     def free(self) -> None:
         """All that `fill` took."""
