@@ -15,6 +15,8 @@ CHECKS = {
     "mypy": ["mypy"],
     "pytest": ["pytest"],
 }
+WHOLE = ["-n", "2", "--dist", "loadfile"]
+"""The whole suite uses two cores; what is named is run as it is, so that it can be watched and debugged."""
 
 
 def main(arguments: list[str]) -> int:
@@ -22,7 +24,7 @@ def main(arguments: list[str]) -> int:
     failed = []
     for name, command in CHECKS.items():
         print(f"== {name}", flush=True)
-        extra = arguments if name == "pytest" else []
+        extra = (arguments or WHOLE) if name == "pytest" else []
         if subprocess.run([sys.executable, "-m", *command, *extra], cwd=ROOT).returncode != 0:
             failed.append(name)
     if failed:
