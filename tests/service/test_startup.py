@@ -7,6 +7,8 @@ import os
 import re
 import socket
 import stat
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -15,6 +17,10 @@ import pytest
 
 from tests.service.conftest import MakeDaemon
 from tests.support.daemon import DaemonProcess, write_home, write_json
+
+
+HEAVY = ("pydantic_ai", "openai", "chromadb", "mcp", "numpy", "httpx", "httpx2", "apscheduler", "watchfiles")
+HEAVY += ("typer", "rich", "uvicorn", "prometheus_client")
 
 
 def test_a_first_start_makes_the_home_and_answers(daemon: DaemonProcess) -> None:
@@ -71,6 +77,21 @@ def test_a_taken_port_is_named_before_anything_begins(tmp_path: Path, make_daemo
     assert sorted(path.name for path in daemon.home.iterdir()) == [".daemon"]
     assert [path.name for path in (daemon.home / ".daemon").iterdir()] == ["lock"]
     assert daemon.start().chat("hello")["status"] == "completed"
+
+
+def test_nothing_heavy_is_imported_before_the_port_is_bound(tmp_path: Path) -> None:
+    code = (
+        "import sys, qworkspace.daemon as daemon\n"
+        "from qworkspace.cli.main import main\n"
+        "def bind(host, port):\n"
+        "    sys.exit(' '.join(sorted(set(sys.argv[3:]) & set(sys.modules))))\n"
+        "daemon.bind = bind\n"
+        "main(['up', *sys.argv[1:3]])\n"
+    )
+    home = write_home(tmp_path / "home")
+    command = [sys.executable, "-c", code, "--home", str(home), *HEAVY]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stderr == "\n"
 
 
 def test_a_home_that_is_no_directory_is_said(tmp_path: Path, make_daemon: MakeDaemon) -> None:
