@@ -18,7 +18,6 @@ import pytest
 from tests.service.conftest import MakeDaemon
 from tests.support.daemon import DaemonProcess, write_home, write_json
 
-
 HEAVY = ("pydantic_ai", "openai", "chromadb", "mcp", "numpy", "httpx", "httpx2", "apscheduler", "watchfiles")
 HEAVY += ("typer", "rich", "uvicorn", "prometheus_client")
 
