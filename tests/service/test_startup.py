@@ -18,8 +18,8 @@ import pytest
 from tests.service.conftest import MakeDaemon
 from tests.support.daemon import DaemonProcess, write_home, write_json
 
-HEAVY = ("pydantic_ai", "openai", "chromadb", "mcp", "numpy", "httpx", "httpx2", "apscheduler", "watchfiles")
-HEAVY += ("typer", "rich", "uvicorn", "prometheus_client")
+HEAVY = ["pydantic_ai", "openai", "chromadb", "mcp", "numpy", "httpx", "httpx2", "apscheduler", "watchfiles"]
+HEAVY += ["typer", "rich", "uvicorn", "prometheus_client"]
 
 
 def test_a_first_start_makes_the_home_and_answers(daemon: DaemonProcess) -> None:
