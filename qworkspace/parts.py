@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["Parts", "is_loopback"]
 logger = logging.getLogger(__name__)
 
+ANSWER_SECONDS = 0.02
+"""Whoever waits at the port is answered within; then a thread imports the rest, which slows answers down."""
 RETRY_SECONDS = 2.0
 LOOK_SECONDS = 2.0
 IDLE_SECONDS = 60.0
@@ -60,6 +62,7 @@ class Parts:
 
     async def open(self) -> None:
         """Build the rest and let requests in. Waits for the disk if that refuses, and for nothing remote."""
+        await self.clock.sleep(ANSWER_SECONDS)
         self._early = self._tasks.start(self._watch_configuration(), name="configuration")
         await self.threads.run(importlib.import_module, "qworkspace.assembly")  # /healthz answers meanwhile
         from qworkspace.assembly import Assembly  # imported in a thread by now: 150 ms of our own modules
