@@ -15,7 +15,7 @@ from qworkspace.base.events import Event
 from qworkspace.base.tasks import Tasks
 from qworkspace.config.models import HomeConfig
 from qworkspace.config.plan import Sections, home_plan
-from qworkspace.errors import QworkspaceError
+from qworkspace.errors import InvalidConfig, QworkspaceError
 from qworkspace.workspace.manager import MultiAgentManager
 from qworkspace.workspace.reload import Reloader
 from qworkspace.workspace.running import describe
@@ -60,7 +60,7 @@ class AgentConfigWatcher:
         self._unlisten = self._shared.bus.log.listen(self._heard)
         for agent_id, status in self._manager.states().items():
             if status.state in (AgentState.RUNNING, AgentState.FAILED):
-                self._begin(agent_id)
+                self._begin(agent_id, broken=status.state is AgentState.FAILED)
 
     async def stop(self) -> None:
         """Follow nobody any more. Idempotent."""
@@ -73,16 +73,16 @@ class AgentConfigWatcher:
         if not isinstance(agent_id, str):
             return
         if event.type in ("workspace.started", "workspace.failed"):
-            self._begin(agent_id)
+            self._begin(agent_id, broken=event.data.get("code") == InvalidConfig.code)
         elif event.type == "workspace.stopped":
             self._leave(agent_id)
         elif event.type == "agent.deleted":
             self._forget(agent_id)
 
-    def _begin(self, agent_id: str) -> None:
-        self._tasks.start(self._follow(agent_id), name=agent_id)
+    def _begin(self, agent_id: str, *, broken: bool) -> None:
+        self._tasks.start(self._follow(agent_id, broken), name=agent_id)
 
-    async def _follow(self, agent_id: str) -> None:
+    async def _follow(self, agent_id: str, broken: bool) -> None:
         try:
             directory = await self._shared.threads.run(self._shared.config.agent_dir, agent_id)
         except QworkspaceError:
@@ -91,9 +91,17 @@ class AgentConfigWatcher:
         place = workspace.directory if workspace is not None else directory
         await self._watch.follow(agent_id, place, AGENT_SHAPE, lambda names: self._found(agent_id, names))
         self._leave(agent_id)
-        if self._manager.find(agent_id) is not None:
-            # an edit may have come between the start, which read the files, and this moment
+        # an edit may have come between the start, which read the files, and this moment
+        if self._manager.find(agent_id) is not None or (broken and await self._is_mended(agent_id)):
             self._reloader.request(agent_id, "start")
+
+    async def _is_mended(self, agent_id: str) -> bool:
+        """Whether the file that kept the agent from starting is good by now."""
+        try:
+            await self._shared.threads.run(self._shared.config.load_agent, agent_id)
+        except QworkspaceError:
+            return False
+        return True
 
     def _leave(self, agent_id: str) -> None:
         """Follow it no longer, unless it runs or still has to start."""

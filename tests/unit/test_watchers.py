@@ -132,6 +132,17 @@ async def test_an_agent_that_could_not_start_is_started_when_its_file_is_mended(
     assert home.shown() == []
 
 
+async def test_a_file_that_is_mended_before_anyone_follows_it_starts_its_agent(home: EditedHome) -> None:
+    home.hands.slow = asyncio.Event()
+    home.write_agent("bert", "{")
+    with pytest.raises(Unavailable):
+        await home.manager.get("bert")
+    home.write_agent("bert", {"id": "bert"})
+    home.hands.slow.set()
+    await settled(home, 1)
+    assert home.manager.find("bert") is not None
+
+
 async def test_an_edit_of_an_agent_that_nobody_wanted_starts_nothing(home: EditedHome) -> None:
     home.write_agent("bert", {"id": "bert", "name": "x"})
     assert home.manager.find("bert") is None
