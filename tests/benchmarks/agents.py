@@ -7,7 +7,7 @@ import time
 
 import httpx
 
-from tests.benchmarks.harness import Figure, cpu_seconds, environ, rss_mb, scratch
+from tests.benchmarks.harness import Figure, cpu_seconds, environ, rss_mib, scratch
 from tests.support.daemon import DaemonProcess, write_home
 
 AGENTS = 200
@@ -19,15 +19,15 @@ def run() -> list[Figure]:
     names = [f"agent-{number:03d}" for number in range(AGENTS + 1)]
     with scratch() as folder, DaemonProcess(write_home(folder / "home", agents=names), environ=environ()) as daemon:
         daemon.get(f"/api/agents/{names[0]}/sessions")
-        before = rss_mb(daemon.pid)
+        before = rss_mib(daemon.pid)
         with daemon.client() as client:
             took = [_start(client, name) for name in names[1:]]
-        each = (rss_mb(daemon.pid) - before) / AGENTS
+        each = (rss_mib(daemon.pid) - before) / AGENTS
         cpu = cpu_seconds(daemon.pid)
         time.sleep(IDLE_SECONDS)
         idle = (cpu_seconds(daemon.pid) - cpu) / IDLE_SECONDS * 100
     return [
-        Figure("200 started agents: memory each", each, "MB", at_most=0.5),
+        Figure("200 started agents: memory each", each, "MiB", at_most=0.5),
         Figure("200 started agents: start each", statistics.median(took) * 1000, "ms", at_most=20),
         Figure("200 started agents: CPU while idle", idle, "% of a core", at_most=0.2),
     ]

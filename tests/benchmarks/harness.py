@@ -116,6 +116,6 @@ def cpu_seconds(pid: int) -> float:
     return float(times.user + times.system)
 
 
-def rss_mb(pid: int) -> float:
-    """Resident memory in megabytes."""
-    return float(psutil.Process(pid).memory_info().rss) / 1e6
+def rss_mib(pid: int) -> float:
+    """Resident memory in MiB."""
+    return float(psutil.Process(pid).memory_info().rss) / 2**20

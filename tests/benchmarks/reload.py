@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import psutil
 
-from tests.benchmarks.harness import Figure, model_server, rss_mb, scratch
+from tests.benchmarks.harness import Figure, model_server, rss_mib, scratch
 from tests.support.daemon import DaemonProcess, write_home
 from tests.support.ticks import read_ticks
 
@@ -55,7 +55,7 @@ async def _measure(daemon: DaemonProcess) -> list[Figure]:
         await asyncio.gather(*(_turn(client, Seen(), f"warm-up-{n}", "one two") for n in range(STREAMING + STARTING)))
         process = psutil.Process(daemon.pid)
         await _settled(client)
-        before = (process.num_fds(), process.num_threads(), rss_mb(daemon.pid))
+        before = (_files(daemon.pid), process.num_threads(), rss_mib(daemon.pid))
         listener = asyncio.create_task(_listen(client, seen))
         talkers = [
             asyncio.create_task(_talk(client, seen, f"stream-{n}", "[[slow:0.05]] " + "word " * 20))
@@ -68,7 +68,7 @@ async def _measure(daemon: DaemonProcess) -> list[Figure]:
         retired = await _settled(client)
         listener.cancel()
         await asyncio.wait({listener})
-        after = (process.num_fds(), process.num_threads(), rss_mb(daemon.pid))
+        after = (_files(daemon.pid), process.num_threads(), rss_mib(daemon.pid))
     ticks = read_ticks(daemon.home / "workspaces" / AGENT / "ticks")
     return [*_clients(seen), *_acting(ticks, retired), *_left(before, after), *_times(seen)]
 
@@ -96,9 +96,9 @@ def _acting(ticks: Any, retired: int) -> list[Figure]:
 
 def _left(before: tuple[int, int, float], after: tuple[int, int, float]) -> list[Figure]:
     return [
-        Figure("reload: file descriptors more", abs(after[0] - before[0]), "", at_most=5),
+        Figure("reload: file descriptors more or fewer", abs(after[0] - before[0]), "", at_most=5),
         Figure("reload: threads more", after[1] - before[1], "", at_most=2),
-        Figure("reload: memory more", after[2] - before[2], "MB", at_most=15),
+        Figure("reload: memory more", after[2] - before[2], "MiB", at_most=15),
     ]
 
 
@@ -117,7 +117,7 @@ def _times(seen: Seen) -> list[Figure]:
         Figure("reload: edit to serving, p99", _part(latencies, 0.99), "ms"),
         Figure("reload: critical section, p50", _part(lengths, 0.5), "ms", at_most=2),
         Figure("reload: critical section, p99", _part(lengths, 0.99), "ms"),
-        Figure("reload: added to a first token, p50", max(0.0, during - apart), "ms", at_most=20, baseline=apart),
+        Figure("reload: added to a first token, p50", max(0.0, during - apart), "ms", at_most=20),
     ]
 
 
@@ -240,3 +240,9 @@ async def _settled(client: httpx.AsyncClient) -> int:
                 await asyncio.sleep(0.2)
     await asyncio.sleep(1)
     return left
+
+
+def _files(pid: int) -> int:
+    """Descriptors but sockets, of which clients and provider keep as many open as they like."""
+    targets = [path.readlink() for path in Path(f"/proc/{pid}/fd").iterdir()]
+    return sum(not str(target).startswith("socket:") for target in targets)

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.benchmarks.harness import ROOT, Figure, cpu_seconds, environ, model_server, rss_mb, scratch, wait_http
+from tests.benchmarks.harness import ROOT, Figure, cpu_seconds, environ, model_server, rss_mib, scratch, wait_http
 from tests.support.daemon import DaemonProcess, write_home
 from tests.support.ports import free_port
 
@@ -35,10 +35,10 @@ def run() -> list[Figure]:
             Figure("start: bare starlette + uvicorn", base * 1000, "ms"),
             Figure("start: spawn to /healthz", start * 1000, "ms", at_most=2.5 * base * 1000, baseline=base * 1000),
             Figure("start: CPU to ready", cpu, "CPU-s", at_most=0.8),
-            Figure("memory: idle, model library not loaded", idle, "MB", at_most=60),
+            Figure("memory: idle, model library not loaded", idle, "MiB", at_most=60),
             _loaded(folder / "loaded"),
             Figure("1,000 agents: start", many_start * 1000, "ms", at_most=1.2 * start * 1000, baseline=start * 1000),
-            Figure("1,000 agents: memory idle", many_idle, "MB", at_most=1.2 * idle, baseline=idle),
+            Figure("1,000 agents: memory idle", many_idle, "MiB", at_most=1.2 * idle, baseline=idle),
         ]
 
 
@@ -46,7 +46,7 @@ def _loaded(home: Path) -> Figure:
     with model_server() as url, DaemonProcess(write_home(home, models=url), environ=environ()) as daemon:
         daemon.chat("hello")
         time.sleep(1)
-        return Figure("memory: idle, model library loaded", rss_mb(daemon.pid), "MB", at_most=100)
+        return Figure("memory: idle, model library loaded", rss_mib(daemon.pid), "MiB", at_most=100)
 
 
 def _spawn_bare() -> float:
@@ -62,7 +62,7 @@ def _spawn_bare() -> float:
 
 
 def _spawn(home: Path) -> tuple[float, float, float]:
-    """Seconds to /healthz, CPU seconds to /readyz, MB a second later."""
+    """Seconds to /healthz, CPU seconds to /readyz, MiB a second later."""
     port = free_port()
     command = [sys.executable, "-m", "qworkspace", "up", "--home", str(home), "--port", str(port)]
     begun = time.perf_counter()
@@ -73,7 +73,7 @@ def _spawn(home: Path) -> tuple[float, float, float]:
         wait_http(f"http://127.0.0.1:{port}/readyz")
         cpu = cpu_seconds(process.pid)
         time.sleep(1)
-        return healthy, cpu, rss_mb(process.pid)
+        return healthy, cpu, rss_mib(process.pid)
     finally:
         process.kill()
         process.wait()
