@@ -86,6 +86,7 @@ class Crashes:
         self.models = models
         self.chance = random.Random(SEED)
         self.conversations: list[Conversation] = []
+        self.past: list[list[Conversation]] = []
         self.points = 0
         self.kills = 0
         self.found: Counter[str] = Counter()
@@ -101,6 +102,7 @@ class Crashes:
         """Drive all sessions, kill the daemon in the middle, start it again and compare."""
         if self.kills % 5 == 0:
             self.conversations = [Conversation(f"s{self.kills}-{number}") for number in range(SESSIONS)]
+            self.past.append(self.conversations)
         self._begin()
         async with Talker(self.daemon, on_event=self._count) as talker:
             driving = [asyncio.create_task(self._drive(talker, each)) for each in self.conversations]
@@ -141,19 +143,23 @@ class Crashes:
         """What one user does until the line breaks."""
         chance = self.chance
         try:
-            for turn_id in conversation.resumes:
-                await talker.post(f"turns/{turn_id}/resume")
-                self.found["resumed"] += 1
-                await self._follow_resumed(talker, conversation, turn_id)
-            waiting = conversation.unanswered
-            if waiting is not None:
-                await self._send(talker, conversation, waiting)
+            await self._catch_up(talker, conversation)
             for _ in range(chance.choice([1, 1, 2])):
                 sent = self._message(slow=self._wanted is None and chance.random() < 0.5)
                 conversation.sent.append(sent)
                 await self._send(talker, conversation, sent, wait=chance.random() < 0.5)
         except httpx.TransportError:
             return
+
+    async def _catch_up(self, talker: Talker, conversation: Conversation) -> None:
+        """Carry on what was interrupted, and send again what was perhaps not taken."""
+        for turn_id in conversation.resumes:
+            await talker.post(f"turns/{turn_id}/resume")
+            self.found["resumed"] += 1
+            await self._follow_resumed(talker, conversation, turn_id)
+        waiting = conversation.unanswered
+        if waiting is not None:
+            await self._send(talker, conversation, waiting)
 
     async def _send(self, talker: Talker, conversation: Conversation, sent: Sent, *, wait: bool = True) -> None:
         seen = Seen()
@@ -228,14 +234,15 @@ class Crashes:
     async def finish(self) -> None:
         """Carry on what was interrupted, talk once more in each session, and look at all effects."""
         async with Talker(self.daemon) as talker:
-            await asyncio.gather(*(self._last_words(talker, each) for each in self.conversations))
-            for conversation in self.conversations:
-                await self._compare(talker, conversation)
+            for conversations in self.past:
+                await asyncio.gather(*(self._last_words(talker, each) for each in conversations))
+                for conversation in conversations:
+                    await self._compare(talker, conversation)
             assert self.models.refused() == []
             check_effects(self.daemon.home, await self._outcomes(talker))
 
     async def _last_words(self, talker: Talker, conversation: Conversation) -> None:
-        await self._drive(talker, conversation)
+        await self._catch_up(talker, conversation)
         sent = Sent(0, "one more thing")
         conversation.sent.append(sent)
         sent.streams.append(await talker.say(sent.text, conversation.name))
@@ -301,7 +308,7 @@ async def models() -> AsyncIterator[ModelServer]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(max(180, 20 * KILLS))
+@pytest.mark.timeout(max(400, 20 * KILLS))
 async def test_what_was_acknowledged_survives_kill_9(
     models: ModelServer, tmp_path: Path, make_daemon: MakeDaemon
 ) -> None:
