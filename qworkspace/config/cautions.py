@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass
 
 from qworkspace.config.agent import AgentConfig
@@ -39,6 +40,10 @@ def home_cautions(home: HomeConfig) -> list[Caution]:
     return found
 
 
+CHANNEL_TYPES = ("console",)
+"""The kinds of channels that there are."""
+
+
 def agent_cautions(agent: AgentConfig, home: HomeConfig) -> list[Caution]:
     """Of agent.json, seen with config.json: models of unknown providers, an unknown sandbox profile."""
     found = _unknown_provider("model", agent.model, home)
@@ -49,6 +54,19 @@ def agent_cautions(agent: AgentConfig, home: HomeConfig) -> list[Caution]:
     profile = agent.sandbox.profile
     if profile not in ("workspace", "devbox", "read-only", "strict", "off", "none", *home.sandbox.profiles):
         found.append(Caution("sandbox.profile", f"there is no profile {profile!r}"))
+    return found + unknown_channels(agent)
+
+
+def unknown_channels(agent: AgentConfig) -> list[Caution]:
+    """Enabled channels of a kind that is not there: kept, connected to nothing."""
+    found = []
+    for name, channel in agent.channels.items():
+        kind = channel.type or name
+        if channel.enabled and kind not in CHANNEL_TYPES:
+            near = difflib.get_close_matches(kind, CHANNEL_TYPES, n=1)
+            hint = f", did you mean {near[0]!r}?" if near else f" (there are: {', '.join(CHANNEL_TYPES)})"
+            where = f"channels.{name}" + (".type" if channel.type else "")
+            found.append(Caution(where, f"there is no channel of type {kind!r}{hint}"))
     return found
 
 

@@ -23,7 +23,7 @@ from qworkspace.workspace.registry import WorkspaceRegistry
 from qworkspace.workspace.running import describe
 from qworkspace.workspace.seat import AgentState
 from qworkspace.workspace.shared import SharedServices
-from qworkspace.workspace.unknown import show_unknown_keys
+from qworkspace.workspace.unknown import show_unknown_channels, show_unknown_keys
 from qworkspace.workspace.workspace import Workspace
 
 logger = logging.getLogger(__name__)
@@ -150,6 +150,7 @@ class Reloader:
         try:
             config = await self._shared.threads.run(self._shared.config.load_agent, agent_id)
             await show_unknown_keys(self._shared, agent_id)
+            await show_unknown_channels(self._shared, agent_id, config)
         except NotFound:
             return None  # taken out or disabled: what still runs of it ends as it is
         except QworkspaceError as error:

@@ -150,7 +150,7 @@ async def test_an_edit_of_an_agent_that_nobody_wanted_starts_nothing(home: Edite
 
 
 async def test_a_secret_that_comes_mends_those_who_need_it(home: EditedHome) -> None:
-    needs = {"channels": {"chat": {"enabled": True, "bot_token": "${TOKEN_OF_A_TEST}"}}}
+    needs = {"channels": {"console": {"enabled": True, "bot_token": "${TOKEN_OF_A_TEST}"}}}
     await home.edit("agent.json", {"id": "anna", **needs})
     home.write_agent("bert", {"id": "bert", **needs})
     with pytest.raises(QworkspaceError):
@@ -281,3 +281,13 @@ async def test_an_agent_disabled_while_it_is_rebuilt_shows_no_problem(home: Edit
     assert (home.shown(), home.manager.running()) == ([], [])
     await home.edit_profiles(anna={})
     assert (await home.manager.get("anna")).config.heartbeat.every == "1h"
+
+
+async def test_a_channel_of_an_unknown_type_is_shown_until_it_is_mended(home: EditedHome) -> None:
+    channels = {"console": {"enabled": True}, "off": {"type": "telegram"}, "mine": {"enabled": True, "type": "consle"}}
+    await home.edit("agent.json", {"id": "anna", "channels": channels})
+    [problem] = home.problems.of("anna")
+    assert "channels.mine.type: there is no channel of type 'consle', did you mean 'console'?" in problem.message
+    assert "telegram" not in problem.message
+    await home.edit("agent.json", {"id": "anna"})
+    assert home.shown() == []
