@@ -35,7 +35,10 @@ class RunningConfig(Section):
     """How turns run."""
 
     max_iters: int = Field(default=50, ge=1, le=1_000, description="Model calls per turn at most")
-    if_busy: IfBusy = Field(default="queue", description="What a message does that arrives while a turn runs")
+    if_busy: IfBusy = Field(
+        default="queue",
+        description="What a message does that arrives while a turn runs: wait, end all that runs or waits, be refused",
+    )
     max_queued_turns: int = Field(default=20, ge=1, le=1_000, description="Waiting turns per session at most")
     max_input_tokens: int | None = Field(default=None, ge=256, description="Smaller window than the model's own")
     compact_at: float = Field(
