@@ -32,7 +32,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="kill -9 is POSIX")
 
 POINTS = 200
 KILLS = int(os.environ.get("QWORKSPACE_KILLS", "0"))
-SESSIONS = 8
+SESSIONS = 14
 DRAFT_SECONDS = 2.3
 PATIENCE = 15.0
 SEED = 20261130
@@ -44,7 +44,7 @@ POLICY = {"write_file": {"policy": "allow"}, "run_shell": {"policy": "allow"}}
 def answer(body: dict[str, Any]) -> Reply:
     """Do what the message says, with some words before each call."""
     reply = default_reply(body)
-    return replace(reply, text="Let me see to it.", delay=0.004) if reply.calls else reply
+    return replace(reply, text="Let me see to it.", delay=0.004, fragment=1000) if reply.calls else reply
 
 
 @dataclass
