@@ -22,6 +22,7 @@ M = TypeVar("M")
 
 LONGEST_NAME = 255  # bytes of one component, on every common file system
 LONGEST_PATH = 1024  # bytes of a whole relative path
+LOOKS = 5  # at a path whose links are changed meanwhile
 # Windows gives these to devices, with any extension; a workspace may move to such a machine
 _DEVICES = re.compile(r"(?:con|prn|aux|nul|conin\$|conout\$|com[0-9¹²³]|lpt[0-9¹²³])(?:\.|\Z)", re.IGNORECASE)
 _DRIVE = re.compile(r"[A-Za-z]:")
@@ -38,11 +39,20 @@ _REFUSED = {
 }
 
 
+def real_path(path: Path) -> Path:
+    """`path` with its symlinks followed; `InvalidPath` when another process changes a link at every look."""
+    for _ in range(LOOKS):
+        # between its two looks at one component `realpath` may find the link gone, or become a directory
+        with suppress(OSError):
+            return Path(os.path.realpath(path))
+    raise InvalidPath(f"{str(path)!r} keeps being changed by somebody else; try again later")
+
+
 class Root:
     """A directory that paths from outside are confined to."""
 
     def __init__(self, path: Path) -> None:
-        self.path = Path(os.path.realpath(path))
+        self.path = real_path(path)
 
     def resolve(self, name: str | PurePosixPath, *, follow: bool = True) -> Path:
         """The absolute path of `name`, which is relative with `/` between components; `.` is the root itself.
@@ -55,14 +65,14 @@ class Root:
             return self.path
         lexical = self.path.joinpath(*parts)
         checked = lexical if follow else lexical.parent
-        real = Path(os.path.realpath(checked))
+        real = real_path(checked)
         if not real.is_relative_to(self.path) or _loops(real):
             raise InvalidPath(f"{str(name)!r} leads out of its directory through a symbolic link", path=str(name))
         return real if follow else real / parts[-1]
 
     def relative(self, path: Path) -> str:
         """`path` as seen from the root, with `/` between components; `InvalidPath` when it lies outside."""
-        for spelling in (path, Path(os.path.realpath(path))):
+        for spelling in (path, real_path(path)):
             if spelling.is_relative_to(self.path):
                 return spelling.relative_to(self.path).as_posix()
         raise InvalidPath(f"{str(path)!r} is outside of {str(self.path)!r}")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from pathlib import Path
 
-from qworkspace.base.files import Root
+from qworkspace.base.files import Root, real_path
 from qworkspace.base.problems import Problems
 from qworkspace.base.tasks import Threads
 from qworkspace.base.text import clean_text
@@ -132,7 +132,7 @@ class PromptMaker:
 
 def read_files(root: Root, config: AgentConfig) -> list[PromptFile]:
     """The prompt files in their order, each within `running.prompt_file_chars`; a missing one is empty."""
-    allowed = [Path(os.path.realpath(Path(path).expanduser())) for path in config.running.memory.allowed_roots]
+    allowed = [real_path(Path(path).expanduser()) for path in config.running.memory.allowed_roots]
     limit = config.running.prompt_file_chars
     return [_read(root, name, limit, allowed) for name in config.system_prompt_files]
 
@@ -169,7 +169,7 @@ def _place(root: Root, name: str, allowed: Sequence[Path]) -> Path:
     try:
         path = root.resolve(name)
     except InvalidPath:
-        real = Path(os.path.realpath(root.resolve(name, follow=False)))
+        real = real_path(root.resolve(name, follow=False))
         if any(real.is_relative_to(place) for place in allowed):
             return real
         raise

@@ -297,3 +297,28 @@ def test_writers_that_agree_on_versions_lose_nothing(tmp_path: Path) -> None:
             done.result()
     assert document.load()[0] == {"n": 40}
     assert stat.S_IMODE((tmp_path / "d.json").stat().st_mode) == 0o600
+
+
+def test_a_link_that_goes_away_while_it_is_followed_is_looked_at_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    root = Root(tmp_path)
+    (root.path / "door").symlink_to("../elsewhere")
+    real_readlink = os.readlink
+
+    def vanishing(path: str) -> str:
+        Path(path).unlink()
+        return real_readlink(path)
+
+    monkeypatch.setattr(os, "readlink", vanishing)
+    assert root.resolve("door/a.txt") == root.path / "door/a.txt"
+
+
+def test_a_link_that_never_holds_still_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    root = Root(tmp_path)
+    (root.path / "door").symlink_to("files")
+
+    def vanishing(path: str) -> str:
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(os, "readlink", vanishing)
+    with pytest.raises(InvalidPath, match="keeps being changed"):
+        root.resolve("door/a.txt")

@@ -11,7 +11,7 @@ from typing import Literal
 
 import aiofiles
 
-from qworkspace.base.files import Root
+from qworkspace.base.files import Root, real_path
 from qworkspace.base.waiting import to_the_end
 from qworkspace.chat.tools.beneath import Beneath, Changed
 from qworkspace.chat.tools.places import OPEN_DIRECTORIES, Identity, Place, Protected, place_of
@@ -34,7 +34,7 @@ class Fence:
         self._given = str(workspace_dir.absolute())
         self._root = Root(workspace_dir)
         self.root = self._root.path
-        self.protected = Protected(self.root, Path(os.path.realpath(home)), others)
+        self.protected = Protected(self.root, real_path(home), others)
         self._writing = asyncio.Lock()
 
     def relative(self, name: str) -> str:
@@ -62,7 +62,10 @@ class Fence:
     def judge_path(self, path: Path) -> Verdict:
         """What the rules say about an absolute path anywhere, as a command may name it: with shell patterns too."""
         known = self.protected
-        place = max(known.place_of_path(path), known.place_of_path(Path(os.path.realpath(path))))
+        try:
+            place = max(known.place_of_path(path), known.place_of_path(real_path(path)))
+        except InvalidPath as error:
+            return Verdict("deny", error.message)
         if any(char in str(path) for char in "*?["):
             place = max(place, known.place_of_pattern(path))
         if place is Place.CLOSED:
