@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any, Literal, Protocol
@@ -168,8 +168,14 @@ class BaseMemoryManager(ABC):
 
     @property
     def busy(self) -> bool:
-        """Whether work is under way or waits that an unload should wait for."""
+        """Whether work is under way that an unload should wait for; not what waits for something else."""
         return False
+
+    def files_changed(self, names: Collection[str]) -> None:
+        """These files of the workspace are new, different or gone. Quick: work is begun."""
+
+    async def leaving(self, session_id: str, reason: SummarizeReason) -> None:
+        """What was said in the session is about to leave the context (`new`, `compact`). Quick: work is queued."""
 
     async def search(self, query: Query) -> Found:
         """The best passages for the query. Waits at most 2 s for a locked index."""
