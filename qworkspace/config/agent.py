@@ -61,7 +61,7 @@ class RunningConfig(Section):
     approval_timeout: Seconds = Field(default=1_800.0, description="An approval without an answer by then means no")
     auto_title: bool = Field(default=False, description="Titles made by a model; false: the first words")
     memory_manager_backend: str = Field(
-        default="markdown", min_length=1, description='"markdown", "postgres" or a plugin\'s'
+        default="markdown", min_length=1, description='"markdown", "pgvector" or a plugin\'s'
     )
     memory: MemoryConfig = Field(default_factory=MemoryConfig, description="What is remembered")
 

@@ -27,7 +27,7 @@ _MOVES: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
 )
 """(theirs, ours), in the order in which they are applied; a table that moves is merged key by key."""
 
-_BACKENDS = {"remelight": "markdown", "adbpg": "postgres"}
+_BACKENDS = {"remelight": "markdown", "adbpg": "pgvector", "postgres": "pgvector"}
 
 
 @dataclass(slots=True)

@@ -72,7 +72,7 @@ class MemoryConfig(Section):
     allowed_roots: list[str] = Field(
         default_factory=list, description="Directories outside the workspace that memory may read"
     )
-    postgres: PostgresConfig | None = Field(default=None, description='For `memory_manager_backend` "postgres"')
+    postgres: PostgresConfig | None = Field(default=None, description='For `memory_manager_backend` "pgvector"')
 
     @field_validator("auto_memory_interval", mode="before")
     @classmethod

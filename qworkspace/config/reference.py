@@ -65,7 +65,7 @@ An agent.json of the design that this daemon grew from can be used as it is. Our
 | `mcp.clients` | `drivers` |
 | `tools.builtin_tools` | `tools` |
 | `running.max_input_length` | `running.max_input_tokens` |
-| `running.memory_manager_backend` `"remelight"`, `"adbpg"` | `"markdown"`, `"postgres"` |
+| `running.memory_manager_backend` `"remelight"`, `"adbpg"` or `"postgres"` | `"markdown"`, `"pgvector"` |
 | `running.reme_light_memory_config` | `running.memory` |
 | … `.auto_memory_search_config`, `.embedding_model_config` | `running.memory.auto_memory_search`, `.embedding` |
 | … `.dream_cron` | `cron.dream_cron` |

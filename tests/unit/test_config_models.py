@@ -231,7 +231,7 @@ def test_an_embedding_without_a_model_is_the_built_in_one():
 def test_the_database_of_the_earlier_design_is_reached_directly_or_not_at_all():
     database = {"api_mode": "sql", "host": "db", "user": "u", "password": "p", "dbname": "d", "memory_isolation": False}
     config = agent(running={"memory_manager_backend": "adbpg", "adbpg_memory_config": database})
-    assert config.running.memory_manager_backend == "postgres"
+    assert config.running.memory_manager_backend == "pgvector"
     postgres = config.running.memory.postgres
     assert postgres is not None
     assert (postgres.host, postgres.memory_isolation) == ("db", False)
