@@ -1,4 +1,4 @@
-"""Text that comes from outside, made storable."""
+"""Text that comes from outside, made storable, and how much of a model's window it takes."""
 
 from __future__ import annotations
 
@@ -32,3 +32,12 @@ def clean_value(value: Any) -> Any:
 def visible(text: str) -> str:
     """`text` as it is safe to print: what would steer a terminal, or turn the reading direction, shows as `\\u001b`."""
     return text.replace("\r\n", "\n").translate(_SHOWN)
+
+
+def estimate_text(text: str) -> int:
+    """About how many tokens `text` is: four characters each in ASCII, one character each in Chinese or Japanese."""
+    if text.isascii():
+        return (len(text) + 3) // 4
+    extra = len(text.encode("utf-8", "replace")) - len(text)
+    wide = min(len(text), extra // 2 + 1)
+    return wide + (len(text) - wide + 3) // 4

@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from qworkspace.base.text import estimate_text as estimate_text
 from qworkspace.chat.wire import Prompt, ToolSpec
 from qworkspace.config.models import Price
 from qworkspace.sessions.models import FilePart, Message, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
@@ -61,15 +62,6 @@ def window_of(name: str) -> int:
     """Tokens of a well-known model, by its name without what stands before a slash; else 128k."""
     bare = name.rsplit("/", 1)[-1].lower()
     return next((tokens for pattern, tokens in _WINDOWS if pattern.match(bare)), DEFAULT_WINDOW)
-
-
-def estimate_text(text: str) -> int:
-    """About how many tokens `text` is: four characters each in ASCII, one character each in Chinese or Japanese."""
-    if text.isascii():
-        return (len(text) + 3) // 4
-    extra = len(text.encode("utf-8", "replace")) - len(text)
-    wide = min(len(text), extra // 2 + 1)
-    return wide + (len(text) - wide + 3) // 4
 
 
 def estimate_message(message: Message) -> int:

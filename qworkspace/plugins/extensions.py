@@ -88,7 +88,8 @@ class TurnContext:
     """One turn as hooks see it. Hooks change it in place:
 
     `notes` is appended to the model's context (as data, with its origin), `message` may be replaced,
-    `answer` set to a text answers directly without a model, `system` (from PRE_EXECUTE on) is the prompt.
+    `answer` set to a text answers directly without a model, `system` (from PRE_EXECUTE on) is the prompt,
+    `recalled` says that memory was searched for this turn already.
     """
 
     scope: Scope
@@ -106,6 +107,7 @@ class TurnContext:
     usage: Usage = field(default_factory=Usage)
     error: BaseException | None = None
     history: list[Message] = field(default_factory=list)
+    recalled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
