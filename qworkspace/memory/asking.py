@@ -1,12 +1,13 @@
-"""How memory asks a model: a function that it is given, and the two ways in which nobody answers."""
+"""How memory asks a model: a function that it is given, and what it means when nobody answers."""
 
 from __future__ import annotations
 
 from typing import Literal, Protocol
 
-from qworkspace.errors import ModelError, QworkspaceError, StorageError
+from qworkspace.errors import ModelError, StorageError
 
 Purpose = Literal["extract", "dream", "resource"]
+_NOT_ABOUT_THE_QUESTION = frozenset({"model_unauthorized", "model_not_found", "model_quota"})
 
 
 class NoModel(ModelError):
@@ -24,17 +25,11 @@ class Ask(Protocol):
 
 def is_no_model(error: Exception) -> bool:
     """Whether nobody could be asked."""
-    return isinstance(error, NoModel) or (isinstance(error, ModelError) and error.code == NoModel.code)
+    return isinstance(error, ModelError) and error.code == NoModel.code
 
 
 def is_outage(error: Exception) -> bool:
-    """Whether the provider or the disk is to blame, so that the same work may succeed later."""
+    """Whether the failure says nothing about the work itself: a provider that is down or refuses the key, a disk."""
     if isinstance(error, ModelError):
-        return error.retryable and error.code != "empty_reply"
+        return (error.retryable and error.code != "empty_reply") or error.code in _NOT_ABOUT_THE_QUESTION
     return isinstance(error, StorageError | OSError)
-
-
-def is_provider(error: Exception) -> bool:
-    """Whether the failure says nothing about the work itself: an outage, a wrong key, a used-up quota."""
-    codes = ("model_unauthorized", "model_not_found", "model_quota", NoModel.code)
-    return is_outage(error) or (isinstance(error, QworkspaceError) and error.code in codes)

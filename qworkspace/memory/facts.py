@@ -1,0 +1,190 @@
+"""Facts as a model gives them: read tolerantly, made harmless, compared with what is known. Pure functions."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from qworkspace.base.text import clean_text
+from qworkspace.errors import ModelError
+
+MOST_FACTS = 20
+LONGEST_FACT = 300
+LONGEST_ANSWER = 60_000
+MOST_TRIES = 200
+"""Places of an answer at which JSON is looked for: an answer of brackets alone must not take seconds."""
+
+DEEPEST = 4
+_THOUGHTS = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
+_STRING_OR_COMMA = re.compile(r'"(?:[^"\\]|\\.)*"|,(?=\s*[\]}])', re.DOTALL)
+_NOTHING = re.compile(r"\W*(?:none|nothing|n/a|no (?:new |relevant )*facts?|无|没有|無し|なし)\b.{0,80}", re.I | re.S)
+_WHEN = re.compile(r"\d{4}(?:-\d{2}(?:-\d{2})?)?")
+_INVISIBLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufff9-\ufffb]+")
+_LEADING = re.compile(r"^(?:[#>\-*+=|`~\s•]+|\d{1,3}[.)]\s+)+")
+_HARMLESS = (("<!", "‹!"), ("-->", "–›"), ("```", "'''"))
+
+HIDDEN = "••••"
+_SECRETS = (
+    re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL),
+    re.compile(r"\b(?:sk|pk|rk|ghp|gho|ghs|ghu|glpat|hf|xox[abprs]|npm|dop_v1|shpat)[-_][A-Za-z0-9_-]{12,}"),
+    re.compile(r"\bgithub_pat_\w{20,}|\bA(?:KIA|SIA)[A-Z0-9]{16}\b|\bAIza[\w-]{30,}|\bya29\.[\w-]{20,}"),
+    re.compile(r"\beyJ[\w-]{10,}\.[\w-]{10,}(?:\.[\w-]*)?"),
+    re.compile(r"(?<=://)[^\s/:@]+:[^\s/@]+(?=@)"),
+    re.compile(r"(?<![\w/-])(?=[\w+/=-]*\d)(?=[\w+/=-]*[a-z])(?=[\w+/=-]*[A-Z])[\w+/=-]{32,}"),
+    re.compile(r"(?<!commit )(?<!\w)[0-9a-f]{32,}(?!\w)", re.I),
+)
+_NAMED = re.compile(
+    r"(\b(?:pass(?:word|phrase|code)|passwd|pwd|pin(?: code)?|secret|(?:api|access|private|secret)[ _-]?(?:key|token)"
+    r"|token)s?\b[^.:=：;\n]{0,40}?(?:\bis\b|\bwas\b|[:=：])|(?:密码|口令|密钥|令牌|パスワード|暗証番号)[^。\n]{0,12}?"
+    r"(?:是|为|は|[:=：]))(\s*[\"'“「『]?)([^\s\"'”」』，。;,]+)",
+    re.I,
+)
+
+_WORD = re.compile(r"[^\W_]+")
+_WIDE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff]")
+_FILLERS = frozenset({"a", "an", "the", "that", "s", "is", "are", "'s"})
+_DENIALS = frozenset(
+    "not no never none without nor neither longer former formerly stopped quit until cannot t ex 不 没 沒 無 无 未 别 非"
+    " 否 前 曾".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A fact as the model gave it. `turn` is the number it named, 0 for none; `supersedes` quotes a known line."""
+
+    fact: str
+    about: str = ""
+    kind: str = ""
+    when: str = ""
+    turn: int = 0
+    supersedes: str = ""
+
+
+def parse_facts(answer: str) -> list[Draft]:
+    """The facts of an answer, with or without fences, prose, commas too many; `ModelError` when it holds no JSON."""
+    text = _THOUGHTS.sub(" ", clean_text(answer))[:LONGEST_ANSWER]
+    values = list(_values(_without_commas(text)))
+    if not values and text.strip() and not _NOTHING.fullmatch(text.strip()):
+        raise ModelError(f"the model gave no JSON but {text.strip()[:80]!r}", code="unreadable_answer")
+    return [draft for value in values for draft in _drafts(value, DEEPEST)]
+
+
+def _without_commas(text: str) -> str:
+    return _STRING_OR_COMMA.sub(lambda found: found[0] if found[0] != "," else "", text)
+
+
+def _values(text: str) -> Iterator[Any]:
+    decoder = json.JSONDecoder(strict=False)
+    place = 0
+    for _ in range(MOST_TRIES):
+        start = next((i for i in range(place, len(text)) if text[i] in "[{"), -1)
+        if start < 0:
+            return
+        try:
+            value, place = decoder.raw_decode(text, start)
+        except (ValueError, RecursionError):
+            place = start + 1
+        else:
+            yield value
+
+
+def _drafts(value: Any, depth: int) -> Iterator[Draft]:
+    if depth == 0:
+        return
+    if isinstance(value, list):
+        for item in value:
+            yield from _drafts(item, depth - 1)
+    elif isinstance(value, dict) and "fact" in value:
+        draft = _draft(value)
+        if draft is not None:
+            yield draft
+    elif isinstance(value, dict):
+        for item in value.values():
+            if isinstance(item, list | dict):
+                yield from _drafts(item, depth - 1)
+
+
+def _draft(value: dict[str, Any]) -> Draft | None:
+    fact = _text(value.get("fact"))
+    if not fact:
+        return None
+    when = _WHEN.fullmatch(_text(value.get("when")))
+    return Draft(
+        fact=fact,
+        about=_text(value.get("about")),
+        kind=_text(value.get("kind")),
+        when=when[0] if when else "",
+        turn=_number(value.get("turn")),
+        supersedes=_text(value.get("supersedes")),
+    )
+
+
+def _text(value: Any) -> str:
+    return value.strip() if isinstance(value, str) else ""
+
+
+def _number(value: Any) -> int:
+    digits = re.search(r"\d{1,6}", value) if isinstance(value, str) else None
+    if digits:
+        return int(digits[0])
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def harmless(text: str) -> str:
+    """`text` as one line that is no heading, comment, mark or strike, without secrets, `LONGEST_FACT` at most."""
+    line = _INVISIBLE.sub(" ", clean_text(text)[: LONGEST_FACT * 10])
+    for risky, shown in _HARMLESS:
+        line = line.replace(risky, shown)
+    line = re.sub(r"~{2,}", "~", line)
+    line = _LEADING.sub("", mask(" ".join(line.split())))
+    if len(line) <= LONGEST_FACT:
+        return line
+    return line[: LONGEST_FACT - 1].rsplit(" ", 1)[0][: LONGEST_FACT - 1] + "…"
+
+
+def mask(text: str) -> str:
+    """`text` with keys, tokens and passwords hidden."""
+    for pattern in _SECRETS:
+        text = pattern.sub(HIDDEN, text)
+    return _NAMED.sub(lambda found: f"{found[1]}{found[2]}{HIDDEN}", text)
+
+
+def words(text: str) -> list[str]:
+    """The words that count in a comparison: case and width folded, articles out, each CJK character by itself."""
+    found: list[str] = []
+    for word in _WORD.findall(unicodedata.normalize("NFKC", text).casefold()):
+        found += _WIDE.sub(lambda character: f" {character[0]} ", word).split()
+    return [word for word in found if word not in _FILLERS]
+
+
+def same(one: str, other: str) -> bool:
+    """Whether two texts say the same in the same words: case, punctuation and articles aside."""
+    return words(one) == words(other) and bool(words(one))
+
+
+def says(known: str, fact: str) -> bool:
+    """Whether a known line says the fact: it has all the fact's words in their order, and denies nothing else.
+
+    Nothing less: in a sentence of twelve words one other name, number or verb is another fact.
+    """
+    ours, theirs = words(fact), words(known)
+    if not ours or Counter(_denials(ours)) != Counter(_denials(theirs)):
+        return False
+    rest = iter(theirs)
+    return all(word in rest for word in ours)
+
+
+def _denials(text: Sequence[str]) -> list[str]:
+    return [word for word in text if word in _DENIALS]
+
+
+def overlap(fact: str, text: str) -> float:
+    """The share of the fact's words that the text has."""
+    ours = set(words(fact))
+    return len(ours & set(words(text))) / len(ours) if ours else 0.0
