@@ -1,11 +1,12 @@
-"""The words of a conversation: messages, turn requests, turns, tool calls. No provider's own types."""
+"""The words of a conversation: messages, turn requests, turns, tool calls. No provider's own types.
 
-from __future__ import annotations
+Annotations are real here, and validators are built at the first use: the daemon's start need not wait for either.
+"""
 
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -20,7 +21,7 @@ Arguments = Annotated[dict[str, Any], AfterValidator(clean_value)]
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class TextPart(_Part):
@@ -78,7 +79,7 @@ Role = Literal["user", "assistant", "tool"]
 class Message(BaseModel):
     """One message of a history. `tool` messages hold only tool results, `assistant` ones may hold calls."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     role: Role
     parts: tuple[Part, ...]
@@ -100,7 +101,7 @@ def user_message(text: str) -> Message:
 class Usage(BaseModel):
     """Tokens of one or more model calls; `cost` in the provider's currency, None when no price is known."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -108,9 +109,9 @@ class Usage(BaseModel):
     cost: float | None = None
     estimated: bool = False
 
-    def plus(self, other: Usage) -> Usage:
+    def plus(self, other: Self) -> Self:
         cost = None if self.cost is None and other.cost is None else (self.cost or 0.0) + (other.cost or 0.0)
-        return Usage(
+        return type(self)(
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
             requests=self.requests + other.requests,
