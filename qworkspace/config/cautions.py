@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from qworkspace.config.agent import AgentConfig
 from qworkspace.config.home import HomeConfig
-from qworkspace.config.values import ModelRef
+from qworkspace.config.values import EmbeddingConfig, ModelRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,7 @@ def home_cautions(home: HomeConfig) -> list[Caution]:
     refs = {"default_model": home.default_model, "roles.heavy": home.roles.heavy, "roles.light": home.roles.light}
     refs["roles.vision"] = home.roles.vision
     found += [caution for path, ref in refs.items() for caution in _unknown_provider(path, ref, home)]
-    if home.embedding.provider not in ("builtin", *home.providers):
-        found.append(Caution("embedding.provider", f"there is no provider {home.embedding.provider!r} in providers"))
+    found += _unknown_embedder("embedding.provider", home.embedding, home)
     for name, provider in home.providers.items():
         found += [
             Caution(f"providers.{name}", f"${{{variable}}} is neither in the environment nor in secrets.json")
@@ -51,6 +50,7 @@ def agent_cautions(agent: AgentConfig, home: HomeConfig) -> list[Caution]:
         found += _unknown_provider(f"fallback_models[{index}]", ref, home)
     if agent.model is None and home.default_model is None:
         found.append(Caution("model", "no model is chosen here, and config.json has no default_model"))
+    found += _unknown_embedder("running.memory.embedding.provider", agent.running.memory.embedding, home)
     profile = agent.sandbox.profile
     if profile not in ("workspace", "devbox", "read-only", "strict", "off", "none", *home.sandbox.profiles):
         found.append(Caution("sandbox.profile", f"there is no profile {profile!r}"))
@@ -68,6 +68,12 @@ def unknown_channels(agent: AgentConfig) -> list[Caution]:
             where = f"channels.{name}" + (".type" if channel.type else "")
             found.append(Caution(where, f"there is no channel of type {kind!r}{hint}"))
     return found
+
+
+def _unknown_embedder(path: str, embedding: EmbeddingConfig | None, home: HomeConfig) -> list[Caution]:
+    if embedding is None or embedding.provider in ("builtin", "none", *home.providers):
+        return []
+    return [Caution(path, f"there is no provider {embedding.provider!r} in providers")]
 
 
 def _unknown_provider(path: str, ref: ModelRef | None, home: HomeConfig) -> list[Caution]:

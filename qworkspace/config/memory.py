@@ -13,7 +13,7 @@ class AutoMemorySearch(Section):
     enabled: bool = Field(default=True, description="Whether it is")
     max_results: int = Field(default=5, ge=1, le=50, description="Passages at most")
     max_tokens: int = Field(default=1_500, ge=50, description="Tokens of all passages together")
-    timeout: Seconds = Field(default=2.0, description="A search that takes longer is left out")
+    timeout: Seconds = Field(default=0.15, description="A search that takes longer is left out")
 
 
 class PostgresConfig(Section):
@@ -68,11 +68,21 @@ class MemoryConfig(Section):
     vector_store: Literal["builtin", "chroma"] = Field(
         default="builtin", description='"chroma" needs the extra [chroma]'
     )
+    chroma_url: str | None = Field(
+        default=None, description='A Chroma server, "http://HOST:PORT"; null: files in the home'
+    )
     embedding: EmbeddingConfig | None = Field(default=None, description="null: the home's `embedding`")
     allowed_roots: list[str] = Field(
         default_factory=list, description="Directories outside the workspace that memory may read"
     )
     postgres: PostgresConfig | None = Field(default=None, description='For `memory_manager_backend` "pgvector"')
+
+    @field_validator("chroma_url")
+    @classmethod
+    def _web_address(cls, url: str | None) -> str | None:
+        if url and not url.startswith(("http://", "https://")):
+            raise ValueError('must begin with "http://" or "https://"')
+        return url or None
 
     @field_validator("auto_memory_interval", mode="before")
     @classmethod

@@ -207,7 +207,9 @@ class ActiveHours(Section):
 class EmbeddingConfig(Section):
     """What turns text into vectors."""
 
-    provider: str = Field(default="builtin", description='"builtin" (no download, no key) or a name of `providers`')
+    provider: str = Field(
+        default="builtin", description='"builtin" (no download, no key), a name of `providers`, or "none"'
+    )
     name: str | None = Field(default=None, description="The provider's embedding model")
     dimensions: int | None = Field(
         default=None, ge=1, le=65_536, description="Length of the vectors, when the model can choose"
