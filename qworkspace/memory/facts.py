@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,12 +19,14 @@ MOST_TRIES = 200
 """Places of an answer at which JSON is looked for: an answer of brackets alone must not take seconds."""
 
 DEEPEST = 4
-_THOUGHTS = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
-_STRING_OR_COMMA = re.compile(r'"(?:[^"\\]|\\.)*"|,(?=\s*[\]}])', re.DOTALL)
+_THOUGHTS = ("</think>", "</thinking>")
+_STRING_OR_COMMA = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|,(?=\s*[\]}])', re.DOTALL)
+_OPENING = re.compile(r"[\[{]")
 _NOTHING = re.compile(r"\W*(?:none|nothing|n/a|no (?:new |relevant )*facts?|无|没有|無し|なし)\b.{0,80}", re.I | re.S)
 _WHEN = re.compile(r"\d{4}(?:-\d{2}(?:-\d{2})?)?")
 _INVISIBLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufff9-\ufffb]+")
-_LEADING = re.compile(r"^(?:[#>\-*+=|`~\s•]+|\d{1,3}[.)]\s+)+")
+_LEADING = re.compile(r"(?:[#>=|`~\s•]|[-*+]\s|\d{1,3}[.)]\s)+")
+_DATED = re.compile(r"\s*\((\d{4}(?:-\d{2}){0,2})\)\s*\Z")
 _HARMLESS = (("<!", "‹!"), ("-->", "–›"), ("```", "'''"))
 
 HIDDEN = "••••"
@@ -35,7 +36,7 @@ _SECRETS = (
     re.compile(r"\bgithub_pat_\w{20,}|\bA(?:KIA|SIA)[A-Z0-9]{16}\b|\bAIza[\w-]{30,}|\bya29\.[\w-]{20,}"),
     re.compile(r"\beyJ[\w-]{10,}\.[\w-]{10,}(?:\.[\w-]*)?"),
     re.compile(r"(?<=://)[^\s/:@]+:[^\s/@]+(?=@)"),
-    re.compile(r"(?<![\w/-])(?=[\w+/=-]*\d)(?=[\w+/=-]*[a-z])(?=[\w+/=-]*[A-Z])[\w+/=-]{32,}"),
+    re.compile(r"(?<![\w/+=-])(?=[\w+/=-]*\d)(?=[\w+/=-]*[a-z])(?=[\w+/=-]*[A-Z])[\w+/=-]{32,}"),
     re.compile(r"(?<!commit )(?<!\w)[0-9a-f]{32,}(?!\w)", re.I),
 )
 _NAMED = re.compile(
@@ -47,10 +48,11 @@ _NAMED = re.compile(
 
 _WORD = re.compile(r"[^\W_]+")
 _WIDE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff]")
-_FILLERS = frozenset({"a", "an", "the", "that", "s", "is", "are", "'s"})
-_DENIALS = frozenset(
-    "not no never none without nor neither longer former formerly stopped quit until cannot t ex 不 没 沒 無 无 未 别 非"
-    " 否 前 曾".split()
+_FILLERS = frozenset({"a", "an", "the", "s"})
+LEAST_BEGINNING = 4
+_DENIALS = re.compile(
+    r"not|no|never|none|without|nor|neither|longer|former|formerly|stopped|quit|until|cannot|t|ex|only|if|might|may"
+    r"|[不没沒無无未别非否前曾只但]"
 )
 
 
@@ -68,9 +70,12 @@ class Draft:
 
 def parse_facts(answer: str) -> list[Draft]:
     """The facts of an answer, with or without fences, prose, commas too many; `ModelError` when it holds no JSON."""
-    text = _THOUGHTS.sub(" ", clean_text(answer))[:LONGEST_ANSWER]
+    text = clean_text(answer)
+    for end in _THOUGHTS:
+        text = text.rpartition(end)[2]
+    text = text[:LONGEST_ANSWER]
     values = list(_values(_without_commas(text)))
-    if not values and text.strip() and not _NOTHING.fullmatch(text.strip()):
+    if not values and not _NOTHING.fullmatch(text.strip()):
         raise ModelError(f"the model gave no JSON but {text.strip()[:80]!r}", code="unreadable_answer")
     return [draft for value in values for draft in _drafts(value, DEEPEST)]
 
@@ -83,13 +88,13 @@ def _values(text: str) -> Iterator[Any]:
     decoder = json.JSONDecoder(strict=False)
     place = 0
     for _ in range(MOST_TRIES):
-        start = next((i for i in range(place, len(text)) if text[i] in "[{"), -1)
-        if start < 0:
+        opening = _OPENING.search(text, place)
+        if opening is None:
             return
         try:
-            value, place = decoder.raw_decode(text, start)
+            value, place = decoder.raw_decode(text, opening.start())
         except (ValueError, RecursionError):
-            place = start + 1
+            place = opening.end()
         else:
             yield value
 
@@ -142,7 +147,9 @@ def harmless(text: str) -> str:
     for risky, shown in _HARMLESS:
         line = line.replace(risky, shown)
     line = re.sub(r"~{2,}", "~", line)
-    line = _LEADING.sub("", mask(" ".join(line.split())))
+    line = mask(" ".join(line.split()))
+    lead = _LEADING.match(line)
+    line = line[lead.end() :] if lead else line
     if len(line) <= LONGEST_FACT:
         return line
     return line[: LONGEST_FACT - 1].rsplit(" ", 1)[0][: LONGEST_FACT - 1] + "…"
@@ -153,6 +160,16 @@ def mask(text: str) -> str:
     for pattern in _SECRETS:
         text = pattern.sub(HIDDEN, text)
     return _NAMED.sub(lambda found: f"{found[1]}{found[2]}{HIDDEN}", text)
+
+
+def dated(fact: str, when: str) -> str:
+    """The fact with its date behind it, unless it says it itself."""
+    return f"{fact} ({when})" if when and when not in fact else fact
+
+
+def undated(text: str) -> str:
+    """`text` without the date that `dated` has put behind it."""
+    return _DATED.sub("", text)
 
 
 def words(text: str) -> list[str]:
@@ -168,20 +185,22 @@ def same(one: str, other: str) -> bool:
     return words(one) == words(other) and bool(words(one))
 
 
-def says(known: str, fact: str) -> bool:
-    """Whether a known line says the fact: it has all the fact's words in their order, and denies nothing else.
+def says(known: str, fact: str, when: str = "") -> bool:
+    """Whether a known line says the fact: in the same words, or it begins with at least `LEAST_BEGINNING` of them.
 
-    Nothing less: in a sentence of twelve words one other name, number or verb is another fact.
+    Nothing less will do, because what is dropped here is lost: in a sentence of twelve words one other name, number
+    or verb is another fact, and "Ann's mother lives in Paris" has all the words of "Ann lives in Paris".
     """
-    ours, theirs = words(fact), words(known)
-    if not ours or Counter(_denials(ours)) != Counter(_denials(theirs)):
+    if when and when not in known:
         return False
-    rest = iter(theirs)
-    return all(word in rest for word in ours)
+    ours, theirs = words(undated(fact)), words(undated(known))
+    if not ours or _denials(ours) != _denials(theirs):
+        return False
+    return ours == theirs or (len(ours) >= LEAST_BEGINNING and theirs[: len(ours)] == ours)
 
 
 def _denials(text: Sequence[str]) -> list[str]:
-    return [word for word in text if word in _DENIALS]
+    return sorted(word for word in text if _DENIALS.fullmatch(word))
 
 
 def overlap(fact: str, text: str) -> float:

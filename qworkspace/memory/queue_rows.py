@@ -26,6 +26,7 @@ MIGRATIONS: tuple[str, ...] = (
         session_id TEXT NOT NULL,
         reason TEXT NOT NULL,
         upto_turn TEXT NOT NULL,
+        wishes INTEGER NOT NULL DEFAULT 1,
         state TEXT NOT NULL,
         failures INTEGER NOT NULL DEFAULT 0,
         trouble_since INTEGER,
@@ -52,17 +53,21 @@ MIGRATIONS: tuple[str, ...] = (
 KEEP_DONE = 200
 LONGEST_ERROR = 500
 TaskState = Literal["queued", "extracted", "done", "aside"]
-_COLUMNS = "id, session_id, reason, upto_turn, state, failures, facts, error, created_at, trouble_since"
+_COLUMNS = "id, session_id, reason, upto_turn, wishes, state, failures, facts, error, created_at, trouble_since"
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One extraction. `upto_turn` is inclusive, empty for all turns that have ended; `error` is its last failure."""
+    """One extraction. `upto_turn` is inclusive, empty for all turns that have ended; `error` is its last failure.
+
+    `wishes` counts how often it was asked for.
+    """
 
     id: str
     session_id: str
     reason: str
     upto_turn: str
+    wishes: int
     state: TaskState
     failures: int
     facts: int
@@ -89,18 +94,16 @@ class Trouble:
     provider: bool
 
 
-def add(
-    db: sqlite3.Connection, session_id: str, reason: str, upto_turn: str, *, begun: Collection[str], now: datetime
-) -> str:
-    """Queue the session; a waiting task of it that has not begun takes the wish over. The task's id."""
-    rows = db.execute(
-        "SELECT id, upto_turn FROM queue_tasks WHERE state = 'queued' AND session_id = ? ORDER BY number", (session_id,)
-    ).fetchall()
-    for task_id, upto in rows:
-        if task_id not in begun:
-            later = max(upto, upto_turn) if upto and upto_turn else ""
-            db.execute("UPDATE queue_tasks SET upto_turn = ?, reason = ? WHERE id = ?", (later, reason, task_id))
-            return str(task_id)
+def add(db: sqlite3.Connection, session_id: str, reason: str, upto_turn: str, now: datetime) -> str:
+    """Queue the session; a waiting task of it that has extracted nothing yet takes the wish over. The task's id."""
+    row = db.execute(
+        "SELECT id, upto_turn FROM queue_tasks WHERE state = 'queued' AND session_id = ?", (session_id,)
+    ).fetchone()
+    if row is not None:
+        task_id, upto = row
+        later = max(upto, upto_turn) if upto and upto_turn else ""
+        db.execute("UPDATE queue_tasks SET upto_turn = ?, wishes = wishes + 1 WHERE id = ?", (later, task_id))
+        return str(task_id)
     task_id = new_id("task", now)
     db.execute(
         "INSERT INTO queue_tasks (id, session_id, reason, upto_turn, state, created_at)"
@@ -132,10 +135,10 @@ def outcome(db: sqlite3.Connection, task_id: str) -> str:
     return str(row[0])
 
 
-def mark(db: sqlite3.Connection, session_id: str) -> str:
-    """The last turn of the session that was extracted; empty before the first one."""
-    row = db.execute("SELECT turn_id FROM queue_marks WHERE session_id = ?", (session_id,)).fetchone()
-    return row[0] if row is not None else ""
+def mark(db: sqlite3.Connection, session_id: str) -> Mark | None:
+    """The last turn of the session that was extracted."""
+    row = db.execute("SELECT turn_id, moment FROM queue_marks WHERE session_id = ?", (session_id,)).fetchone()
+    return Mark(row[0], from_micros(row[1])) if row is not None else None
 
 
 def marks(db: sqlite3.Connection) -> dict[str, Mark]:
@@ -155,16 +158,19 @@ def set_mark(db: sqlite3.Connection, session_id: str, mark: Mark) -> None:
 def extracted(
     db: sqlite3.Connection, task: Task, outcome: str, *, facts: int, mark: Mark | None, more: bool, now: datetime
 ) -> None:
-    """Store what was found and how far; with `more` a task for the rest waits at the end of the queue."""
-    db.execute(
+    """Store what was found and how far. A task for the rest, or for what was wished since, waits at the queue's end."""
+    row = db.execute(
         "UPDATE queue_tasks SET state = 'extracted', outcome = ?, facts = ?, failures = 0, trouble_since = NULL,"
-        " error = '' WHERE id = ? AND state = 'queued'",
+        " error = '' WHERE id = ? AND state = 'queued' RETURNING wishes, upto_turn",
         (outcome, facts, task.id),
-    )
+    ).fetchone()
+    if row is None:
+        raise NotFound("queued task", task.id)
+    wishes, upto = row
     if mark is not None:
         set_mark(db, task.session_id, mark)
-    if more:
-        add(db, task.session_id, task.reason, task.upto_turn, begun=(task.id,), now=now)
+    if more or wishes != task.wishes:
+        add(db, task.session_id, task.reason, upto, now)
     db.execute(  # what it was to extract is extracted now
         "UPDATE queue_tasks SET state = 'done', ended_at = ? WHERE state = 'aside' AND session_id = ?"
         " AND outcome IS NULL",
@@ -255,5 +261,17 @@ def set_seen(db: sqlite3.Connection, moment: datetime) -> None:
 
 
 def _to_task(row: tuple[Any, ...]) -> Task:
-    *facts, created, trouble = row
-    return Task(*facts, from_micros(created), from_micros(trouble) if trouble is not None else None)
+    task_id, session_id, reason, upto, wishes, state, failures, facts, error, created, trouble = row
+    return Task(
+        id=task_id,
+        session_id=session_id,
+        reason=reason,
+        upto_turn=upto,
+        wishes=wishes,
+        state=state,
+        failures=failures,
+        facts=facts,
+        error=error,
+        created_at=from_micros(created),
+        trouble_since=from_micros(trouble) if trouble is not None else None,
+    )
