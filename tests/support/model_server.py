@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import base64
-import hashlib
 import json
-import struct
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +23,7 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from tests.support.loopback import Loopback
+from tests.support.model_embeddings import ScriptedEmbeddings
 from tests.support.model_replies import Reply, default_reply, from_json
 from tests.support.model_rules import Refused, check
 from tests.support.model_wire import error_body, pieces, whole
@@ -74,7 +72,7 @@ class ModelServer(Loopback):
         super().__init__(self, port=port)
         self.requests: deque[Recorded] = deque(maxlen=keep)
         self.count = 0
-        self.embedded = 0
+        self.embeddings = ScriptedEmbeddings(api_key)
         self._api_key = api_key
         self._models = list(models)
         self._closing = asyncio.Event()
@@ -196,7 +194,7 @@ class ModelServer(Loopback):
     def _routes(self) -> list[Route]:
         return [
             Route("/v1/models", self._list_models),
-            Route("/v1/embeddings", self._embed, methods=["POST"]),
+            Route("/v1/embeddings", self.embeddings.__call__, methods=["POST"]),
             Route("/script", self._set_script, methods=["POST"]),
             Route("/requests", self._list_requests, methods=["GET", "DELETE"]),
         ]
@@ -209,18 +207,6 @@ class ModelServer(Loopback):
         listed = [{"id": name, "object": "model", "created": 0, "owned_by": "tests"} for name in self._models]
         return JSONResponse({"object": "list", "data": listed})
 
-    async def _embed(self, request: Request) -> Response:
-        body = await request.json()
-        texts = [body["input"]] if isinstance(body["input"], str) else body["input"]
-        self.embedded += len(texts)
-        encode = body.get("encoding_format") == "base64"
-        data = [
-            {"object": "embedding", "index": index, "embedding": _packed(vector) if encode else vector}
-            for index, vector in enumerate(embedding(words) for words in texts)
-        ]
-        usage = {"prompt_tokens": sum(map(len, texts)) // 4, "total_tokens": sum(map(len, texts)) // 4}
-        return JSONResponse({"object": "list", "model": body.get("model"), "data": data, "usage": usage})
-
     async def _set_script(self, request: Request) -> Response:
         replies = (await request.json()).get("replies")
         self.script(None if replies is None else [from_json(reply) for reply in replies])
@@ -231,21 +217,6 @@ class ModelServer(Loopback):
             self.requests.clear()
             self.count = 0
         return JSONResponse({"count": self.count, "requests": [record.summary() for record in self.requests]})
-
-
-def embedding(words: str, size: int = 64) -> list[float]:
-    """A unit vector made of the words' hashes: equal words give near vectors."""
-    vector = [0.0] * size
-    for word in words.lower().split() or [""]:
-        digest = hashlib.blake2b(word.encode(), digest_size=8).digest()
-        vector[digest[0] % size] += 1.0 if digest[1] & 1 else -1.0
-        vector[digest[2] % size] += 0.5
-    norm = sum(value * value for value in vector) ** 0.5 or 1.0
-    return [value / norm for value in vector]
-
-
-def _packed(vector: list[float]) -> str:
-    return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
 
 
 def _parsed(raw: bytes) -> Any:

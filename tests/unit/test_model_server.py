@@ -12,8 +12,9 @@ import httpx2
 import openai
 import pytest
 
+from tests.support.model_embeddings import embedding
 from tests.support.model_replies import Call, calls, drop, empty, error, stall, text, too_long
-from tests.support.model_server import ModelServer, embedding
+from tests.support.model_server import ModelServer
 
 ROOT = Path(__file__).parents[2]
 USER = {"role": "user", "content": "hi"}
