@@ -19,16 +19,19 @@ from qworkspace.base.metrics import Metrics, NoMetrics, PrometheusMetrics
 from qworkspace.base.problems import Problems
 from qworkspace.base.tasks import Threads
 from qworkspace.chat.models import ModelSource
+from qworkspace.chat.offline import Hit
 from qworkspace.config.home import HomeConfig
 from qworkspace.config.store import ConfigStore
 from qworkspace.equipment import equip
 from qworkspace.errors import QworkspaceError
 from qworkspace.inbox import MIGRATIONS as INBOX_TABLES
 from qworkspace.inbox import InboxStore, ProblemsToInbox
+from qworkspace.memory.parts import DaemonMemory
 from qworkspace.workspace.history import MIGRATIONS as RELOAD_TABLES
 from qworkspace.workspace.history import ReloadHistory
 from qworkspace.workspace.manager import MultiAgentManager
 from qworkspace.workspace.reload import Reloader
+from qworkspace.workspace.remembering import home_now, search_for_offline
 from qworkspace.workspace.retention import prune
 from qworkspace.workspace.shared import SharedServices
 from qworkspace.workspace.watch import Watch
@@ -106,7 +109,8 @@ class Assembly:
         self.inbox = InboxStore(self._database, clock=clock, bus=bus)
         self.filing = ProblemsToInbox(self.inbox, problems, bus)
         self.auth = Auth(self._database, token=self._access_token, clock=clock)
-        self.models = ModelSource(self.home_config, threads=threads)
+        self.models = ModelSource(self.home_config, threads=threads, search=self._remembered)
+        self.memory = DaemonMemory(threads, clock)
         shared = SharedServices(
             clock=clock,
             threads=threads,
@@ -115,6 +119,8 @@ class Assembly:
             config=config,
             models=self.models,
             approvals=self.approvals,
+            inbox=self.inbox,
+            memory=self.memory,
             metrics=self.metrics,
         )
         registry = equip(shared)
@@ -157,6 +163,7 @@ class Assembly:
         await self.agent_files.stop()
         await self.manager.stop(0.0)
         await self.reloader.stop()
+        await self.memory.close()
         await self.filing.stop()
         await self.approvals.stop()
         await self.models.close()
@@ -197,10 +204,7 @@ class Assembly:
 
     def home_config(self) -> HomeConfig:
         """config.json, the last good one while it is broken, the defaults when it was never good."""
-        try:
-            return self._config.load_home()
-        except QworkspaceError:
-            return self._config.last_good_home() or HomeConfig()
+        return home_now(self._config)
 
     def _access_token(self) -> str:
         """The present token; while secrets.json is broken the last one known, and nobody when there was none."""
@@ -209,6 +213,10 @@ class Assembly:
         except QworkspaceError:
             logger.debug("secrets.json cannot be used; its problem is shown")
         return self._token
+
+    async def _remembered(self, question: str) -> list[Hit]:
+        """What the offline model answers from."""
+        return await search_for_offline(self.manager, question)
 
     async def _resume(self, approval: Approval) -> None:
         """A question of a turn that a restart interrupted was answered: carry the turn on."""

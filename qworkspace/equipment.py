@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+
 from qworkspace.base.files import Root
 from qworkspace.chat import commands
 from qworkspace.chat.closing import Closer
 from qworkspace.chat.compactor import Compactor
-from qworkspace.chat.controls import Controls
+from qworkspace.chat.controls import Controls, Leaving
 from qworkspace.chat.prompt import PromptMaker
 from qworkspace.chat.reliable import RetryPolicy
 from qworkspace.chat.runner import TurnRunner
@@ -16,15 +18,18 @@ from qworkspace.chat.tools.always import store_rule
 from qworkspace.chat.tools.builtin import builtin_tools
 from qworkspace.chat.turn import TurnMachine, TurnParts, find_command
 from qworkspace.config.models import AgentConfig, PolicyRule
-from qworkspace.errors import QworkspaceError
+from qworkspace.memory.contract import NoMemory, SummarizeReason
 from qworkspace.plugins.extensions import Hook, Phase, TurnContext
 from qworkspace.sessions.models import TurnRequest
 from qworkspace.sessions.store import SessionStore
 from qworkspace.workspace.local import LOCAL, LocalWorkspace, local_workspaces
 from qworkspace.workspace.registry import WorkspaceRegistry
+from qworkspace.workspace.remembering import home_now, install_memory, memory
 from qworkspace.workspace.services import ServiceDescriptor, ServiceManager
 from qworkspace.workspace.shared import SharedServices
-from qworkspace.workspace.workspace import CHATS, SESSIONS, Workspace
+from qworkspace.workspace.workspace import CHATS, MEMORY, SESSIONS, Workspace
+
+logger = logging.getLogger(__name__)
 
 OWNER = "builtin"
 ENDS_THE_RUNNING_TURN = frozenset({"stop", "new"})
@@ -33,12 +38,15 @@ ENDS_THE_RUNNING_TURN = frozenset({"stop", "new"})
 def equip(shared: SharedServices) -> WorkspaceRegistry:
     """The registry that makes this daemon's workspaces."""
     registry = WorkspaceRegistry(shared, turns)
+    shared.memory.backends.add("none", lambda parts: NoMemory(), owner=OWNER)
     registry.services.add(LOCAL, local_workspaces(shared.config), owner=OWNER)
     registry.services.add(SESSIONS, sessions, owner=OWNER)
+    registry.services.add(MEMORY, memory, owner=OWNER)
     registry.services.add(CHATS, chats, owner=OWNER)
     registry.extensions.add("commands", lambda workspace: commands.install(workspace.extensions), owner=OWNER)
     registry.extensions.add("tools", install_tools, owner=OWNER)
     registry.extensions.add("titles", install_titles, owner=OWNER)
+    registry.started.add(MEMORY, install_memory(shared.memory.tasks), owner=OWNER)
     return registry
 
 
@@ -128,8 +136,28 @@ def turns(workspace: Workspace) -> TurnMachine:
         policy=policy,
     )
     machine = TurnMachine(parts, runner.closer)
-    machine.controls = Controls(runner, store, shared.models, compactor, config, workspace.extensions)
+    machine.controls = Controls(
+        runner, store, shared.models, compactor, config, workspace.extensions, leaving=leaving(workspace)
+    )
     return machine
+
+
+def leaving(workspace: Workspace) -> Leaving:
+    """Lets memory know what is about to leave the context. What fails there is shown and holds nobody up."""
+    shared, agent_id = workspace.shared, workspace.agent_id
+
+    async def leave(session_id: str, reason: SummarizeReason) -> None:
+        key = f"memory-leaving/{agent_id}"
+        try:
+            await workspace.memory.leaving(session_id, reason)
+        except Exception as error:
+            logger.exception("what leaves the context of session %s is not queued for memory", session_id)
+            told = f"agent {agent_id!r}: a conversation could not be queued for memory: {error}"
+            shared.problems.report(key, told, severity="warning", agent_id=agent_id)
+        else:
+            shared.problems.clear(key)
+
+    return leave
 
 
 def tool_services(workspace: Workspace) -> ToolServices:
@@ -153,8 +181,4 @@ def tool_services(workspace: Workspace) -> ToolServices:
 
 def _timezone(shared: SharedServices) -> str | None:
     """The user's zone as config.json says it now; while that is broken, the last good one."""
-    try:
-        return shared.config.load_home().user_timezone
-    except QworkspaceError:
-        good = shared.config.last_good_home()
-        return good.user_timezone if good is not None else None
+    return home_now(shared.config).user_timezone

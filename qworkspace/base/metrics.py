@@ -98,6 +98,8 @@ class PrometheusMetrics:
     def _notice(self, event: Event) -> None:
         if event.type in ENDED:
             self._turn_ended(event.type.removeprefix("turn."), event.data)
+        elif event.type == "model.used":
+            self._model_used(event.data)
         elif event.type in ("reload.swapped", "reload.failed"):
             usual = "applied" if "swap_ms" in event.data else "live"
             self._reloads.labels(str(event.data.get("agent_id", "")), event.data.get("outcome", usual)).inc()
@@ -105,11 +107,15 @@ class PrometheusMetrics:
             self._problems.inc()
 
     def _turn_ended(self, state: str, data: dict[str, Any]) -> None:
-        agent, usage = str(data.get("agent_id", "")), data.get("usage") or {}
+        agent = str(data.get("agent_id", ""))
         self._turns.labels(agent, state, str(data.get("source", ""))).inc()
         self._seconds.labels(agent).observe(data.get("duration_ms", 0) / 1000)
         if data.get("first_token_ms") is not None:
             self._first_token.labels(agent).observe(data["first_token_ms"] / 1000)
+        self._model_used(data)
+
+    def _model_used(self, data: dict[str, Any]) -> None:
+        agent, usage = str(data.get("agent_id", "")), data.get("usage") or {}
         if not usage.get("requests"):
             return
         model = str(data.get("model", ""))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from qworkspace.base.scope import current_scope
@@ -13,8 +13,16 @@ from qworkspace.chat.modes import modes_of
 from qworkspace.chat.runner import TurnRunner
 from qworkspace.config.models import AgentConfig, ModelRef
 from qworkspace.errors import InvalidInput, NotFound
+from qworkspace.memory.contract import SummarizeReason
 from qworkspace.plugins.extensions import Extensions
 from qworkspace.sessions.store import SessionStore
+
+Leaving = Callable[[str, SummarizeReason], Awaitable[None]]
+"""Told before what was said in a session leaves the context, and why. Raises nothing."""
+
+
+async def nobody(session_id: str, reason: SummarizeReason) -> None:
+    """Nobody wants to know."""
 
 
 class Controls:
@@ -28,6 +36,8 @@ class Controls:
         compactor: Compactor,
         config: Callable[[], AgentConfig],
         extensions: Extensions,
+        *,
+        leaving: Leaving = nobody,
     ) -> None:
         self._runner = runner
         self._sessions = sessions
@@ -35,6 +45,7 @@ class Controls:
         self._compactor = compactor
         self._config = config
         self._extensions = extensions
+        self._leaving = leaving
 
     async def stop(self, session_id: str) -> bool:
         asking = self._asking()
@@ -42,6 +53,7 @@ class Controls:
         return ended or (asking is not None and asking.stopped_another)
 
     async def start_afresh(self, session_id: str) -> None:
+        await self._leaving(session_id, "new")
         await self._sessions.start_afresh(session_id)
 
     async def compact(self, session_id: str) -> str:
@@ -49,6 +61,7 @@ class Controls:
         before = asking.id if asking is not None else None
         history = await self._compactor.history(session_id, before_turn=before)
         model = await self._models.get((await self._chain(session_id))[0])
+        await self._leaving(session_id, "compact")
         shorter = await self._compactor.compact(session_id, history, model, before_turn=before)
         if shorter is None:
             return "There is nothing to shorten yet."

@@ -38,6 +38,7 @@ class LoopParts:
     policy: RetryPolicy
     clock: Clock
     run_hooks: RunHooks
+    save_notes: Callable[[], Awaitable[None]]
     read_file: ReadFile
 
 
@@ -55,7 +56,7 @@ class ModelLoop:
         self._own = own
         await self._finish_open_calls()
         for _ in range(self._context.config.running.max_iters):
-            await self._parts.run_hooks(LoopHook.ON_MODEL_CALL)
+            await self._look_up()
             reply = await self._ask()
             if not reply.calls:
                 return reply
@@ -65,6 +66,13 @@ class ModelLoop:
             await self._run_calls(reply.calls, {})
         limit = self._context.config.running.max_iters
         raise Conflict(f"stopped after {limit} model calls; send a message to go on", code="iteration_limit")
+
+    async def _look_up(self) -> None:
+        """Let hooks add to the context; what they added is stored before a model sees it."""
+        known = len(self._context.notes)
+        await self._parts.run_hooks(LoopHook.ON_MODEL_CALL)
+        if len(self._context.notes) != known:
+            await self._parts.save_notes()
 
     async def _finish_open_calls(self) -> None:
         """After a restart: run what never started, and answer for what did."""

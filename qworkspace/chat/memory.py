@@ -15,6 +15,7 @@ from qworkspace.base.problems import Problems
 from qworkspace.base.tasks import Tasks
 from qworkspace.base.waiting import ends_within
 from qworkspace.chat.prompt import section
+from qworkspace.chat.turn import MEMORY_NOTE
 from qworkspace.errors import QworkspaceError
 from qworkspace.memory.contract import BaseMemoryManager, Found, Hit, MemoryMiddleware, MemoryTool, MemoryTurn
 from qworkspace.plugins.extensions import (
@@ -33,7 +34,6 @@ from qworkspace.plugins.extensions import (
 logger = logging.getLogger(__name__)
 
 OWNER = "memory"
-KIND = "memory"
 PEOPLES_SOURCES = frozenset({"chat", "api", "channel"})
 SLOW_IN_A_ROW = 3
 
@@ -174,7 +174,7 @@ def as_tool(tool: MemoryTool) -> Tool:
 def as_note(hit: Hit) -> ContextNote:
     """A passage as it goes into the context and is stored with the turn."""
     origin = {"path": hit.path, **_more(hit), **_place(hit)}
-    return ContextNote(KIND, f"{hit.path}:{hit.start_line}-{hit.end_line}", hit.text, origin)
+    return ContextNote(MEMORY_NOTE, f"{hit.path}:{hit.start_line}-{hit.end_line}", hit.text, origin)
 
 
 def facts(hit: Hit) -> dict[str, Any]:

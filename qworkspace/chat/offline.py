@@ -94,7 +94,7 @@ class OfflineModel:
     async def stream(self, prompt: Prompt) -> AsyncGenerator[ModelEvent, None]:
         """The answer, a paragraph at a time."""
         question = _question(prompt.messages)
-        text = answer(question, await self._search(question) if self._search is not None else ())
+        text = answer(question, await self._looked_up(question))
         for piece in re.findall(r".+?(?:\n\n|\Z)", text, re.DOTALL):
             yield TextDelta(piece)
             await asyncio.sleep(0)
@@ -107,6 +107,14 @@ class OfflineModel:
             estimated=True,
         )
         yield Finished(message, usage)
+
+    async def _looked_up(self, question: str) -> Sequence[Hit]:
+        return () if self._search is None or is_small_talk(question) else await self._search(question)
+
+
+def is_small_talk(question: str) -> bool:
+    """Whether nothing has to be looked up for it."""
+    return _GREETING.match(question) is not None or _THANKS.match(question) is not None
 
 
 def answer(question: str, hits: Sequence[Hit] = ()) -> str:

@@ -239,7 +239,7 @@ def with_notes(message: Message, notes: Sequence[ContextNote]) -> Message:
 
 
 def _note(note: ContextNote) -> str:
-    origin = ", ".join(f"{key}={value}" for key, value in note.origin.items())
+    origin = ", ".join(f"{key}={value}" for key, value in note.origin.items() if isinstance(value, str))
     body = _harmless(bounded(note.text, NOTE_CHARS, note.title))
     named = f'kind="{_attribute(note.kind)}" title="{_attribute(note.title)}" from="{_attribute(origin)}"'
     return f"<note {named}>\n{body}\n</note>"

@@ -46,6 +46,7 @@ logger = logging.getLogger(__name__)
 
 PICTURE_BYTES = 10_000_000
 LAST_HOOKS_SECONDS = 1.0
+MEMORY_NOTE = "memory"
 _COMMAND = re.compile(r"/([a-z][a-z0-9_-]*)(?:\s+(.*))?\Z", re.DOTALL)
 
 
@@ -155,7 +156,8 @@ class TurnMachine:
 
     async def _answer(self, live: LiveTurn, context: TurnContext, chain: list[ModelRef]) -> Message:
         parts = self._parts
-        context.notes += client_notes(live.request)
+        context.notes += [*client_notes(live.request), *remembered_notes(live)]
+        context.recalled = any(note.kind == MEMORY_NOTE for note in context.notes)
         await self._run_hooks(context, Phase.PRE_AGENT_BUILD)
         mode = await self._mode(live, context)
         context.history = await parts.compactor.history(live.session_id, before_turn=live.id)
@@ -166,7 +168,7 @@ class TurnMachine:
         await self._run_hooks(context, Phase.POST_AGENT_BUILD)
         await self._run_hooks(context, Phase.PRE_EXECUTE)
         if context.notes:
-            await parts.sessions.save_context(live.id, [_note_facts(note) for note in context.notes])
+            await self._save_notes(live, context)
         if context.answer is not None:
             live.say(context.answer)
             return _text_reply(context.answer)
@@ -179,12 +181,16 @@ class TurnMachine:
                 policy=parts.policy,
                 clock=parts.clock,
                 run_hooks=lambda point: self._run_hooks(context, point),
+                save_notes=lambda: self._save_notes(live, context),
                 read_file=self._picture,
             ),
             context,
             live,
         )
         return await loop.run(await self._own_messages(live, context))
+
+    async def _save_notes(self, live: LiveTurn, context: TurnContext) -> None:
+        await self._parts.sessions.save_context(live.id, [_note_facts(note) for note in context.notes])
 
     async def _picture(self, part: FilePart) -> bytes | None:
         """The bytes of an attached file; None for one that is gone, closed to tools or too large for a model."""
@@ -311,6 +317,13 @@ def client_notes(request: TurnRequest) -> list[ContextNote]:
     texts = request.metadata.get("client_instructions") or []
     origin = {"source": request.source}
     return [ContextNote("instructions", "instructions of the client", text, origin) for text in texts]
+
+
+def remembered_notes(live: LiveTurn) -> list[ContextNote]:
+    """What was recalled before the turn was interrupted: it goes on with the same."""
+    stored = live.turn.context if live.resumed else []
+    found = [note for note in stored if note.get("kind") == MEMORY_NOTE]
+    return [ContextNote(note["kind"], note["title"], note["text"], note["origin"]) for note in found]
 
 
 def _note_facts(note: ContextNote) -> dict[str, Any]:

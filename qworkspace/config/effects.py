@@ -36,6 +36,11 @@ class BuiltIn:
 BUILT_IN = (
     BuiltIn("local_workspace"),
     BuiltIn("sessions", depends_on=("local_workspace",)),
+    BuiltIn(
+        "memory",
+        ("running.memory", "running.memory_manager_backend", "language"),
+        depends_on=("local_workspace", "sessions"),
+    ),
     BuiltIn("chats", depends_on=("sessions",)),
 )
 """All services without plugins, so that a change can be described where no agent runs. A test compares them."""

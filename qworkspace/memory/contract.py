@@ -171,8 +171,17 @@ class BaseMemoryManager(ABC):
         """Whether work is under way that an unload should wait for; not what waits for something else."""
         return False
 
-    def files_changed(self, names: Collection[str]) -> None:
-        """These files of the workspace are new, different or gone. Quick: work is begun."""
+    def prepare(self) -> None:
+        """A search is likely to come soon. Quick: what it needs is opened in the background."""
+
+    def files_changed(self, names: Collection[str] | None) -> None:
+        """These files of the workspace are new, different or gone; None: any may be. Quick: work is begun."""
+
+    def wake(self) -> None:
+        """What work waits for may be there, for example a model. Quick: it is tried again."""
+
+    async def replied(self, turn: MemoryTurn) -> None:
+        """The turn has its answer, which is stored soon. Quick: work is queued."""
 
     async def leaving(self, session_id: str, reason: SummarizeReason) -> None:
         """What was said in the session is about to leave the context (`new`, `compact`). Quick: work is queued."""

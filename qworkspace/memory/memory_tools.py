@@ -14,7 +14,8 @@ from qworkspace.memory.notes import Author
 from qworkspace.memory.prompts import words_of
 from qworkspace.memory.vault import AgentMdManager
 
-TODAY = "today"
+File = Literal["today", "MEMORY.md", "PROFILE.md", "AGENTS.md"]
+TODAY: Literal["today"] = "today"
 
 Open = Callable[[], Awaitable[AgentMdManager]]
 Search = Callable[[Query], Awaitable[Found]]
@@ -49,9 +50,7 @@ class WriteArgs(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     text: str = Field(max_length=100_000, description="What to keep, in markdown")
-    file: Literal["today", "MEMORY.md", "PROFILE.md", "AGENTS.md"] = Field(
-        default=TODAY, description="Where: today's note, or one of the lasting files"
-    )
+    file: File = Field(default=TODAY, description="Where: today's note, or one of the lasting files")
     section: str = Field(
         default="", max_length=200, description="With a lasting file: the heading whose text is replaced, without #"
     )
@@ -122,8 +121,8 @@ def _shown(number: int, hit: Hit) -> str:
 
 def excerpt(text: str, start: int, end: int | None, name: str) -> str:
     """The named lines under a line that says which they are."""
-    lines = text.splitlines()
-    if not lines:
+    lines = text.removesuffix("\n").split("\n")  # as chunks count them; other line ends are text
+    if not text:
         return f"{name} is empty"
     last = min(end if end is not None else len(lines), len(lines))
     if start > len(lines):

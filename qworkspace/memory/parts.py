@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 from qworkspace.base.clock import Clock
 from qworkspace.base.events import EventBus
 from qworkspace.base.problems import Problems
-from qworkspace.base.tasks import Threads
+from qworkspace.base.tasks import Tasks, Threads
 from qworkspace.config.home import HomeConfig
 from qworkspace.config.memory import MemoryConfig
 from qworkspace.memory.contract import MemoryBackends
@@ -38,6 +38,7 @@ class DaemonMemory:
     def __init__(self, threads: Threads, clock: Clock, backends: MemoryBackends | None = None) -> None:
         self.backends = backends if backends is not None else MemoryBackends()
         self.indexing = asyncio.Semaphore(1)
+        self.tasks = Tasks("memory")
         self._threads = threads
         self._clock = clock
         self._embedders: Embedders | None = None
@@ -62,7 +63,8 @@ class DaemonMemory:
         return lock
 
     async def close(self) -> None:
-        """Close the embedders. Idempotent."""
+        """End the searches that nobody waits for, and close the embedders. Idempotent."""
+        await self.tasks.close("the daemon stops")
         if self._embedders is not None:
             await self._embedders.close()
 
@@ -79,7 +81,6 @@ class MemoryParts:
     state_dir: Path
     config: MemoryConfig
     language: Language
-    prompt_files: tuple[str, ...]
     home: Callable[[], HomeConfig]
     zone: Callable[[], tzinfo]
     sessions: SessionStore

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from qworkspace.base.ids import AgentId
@@ -10,21 +9,21 @@ from qworkspace.base.registry import Registry
 from qworkspace.config.models import AgentConfig
 from qworkspace.workspace.services import ServiceLimits
 from qworkspace.workspace.shared import SharedServices
-from qworkspace.workspace.workspace import Assemble, Current, Declare, Workspace
-
-Install = Callable[[Workspace], None]
+from qworkspace.workspace.workspace import Assemble, Current, Declare, Install, Workspace
 
 
 class WorkspaceRegistry:
     """Makes workspaces. What is added here is in every workspace made from then on.
 
-    `services` hold `Declare` functions, `extensions` functions that fill a new workspace's registries.
+    `services` hold `Declare` functions, `extensions` functions that fill a new workspace's registries, `started`
+    functions that add to them what the started services bring along.
     """
 
     def __init__(self, shared: SharedServices, turns: Assemble, *, limits: ServiceLimits | None = None) -> None:
         self.shared = shared
         self.services: Registry[Declare] = Registry("service declaration")
         self.extensions: Registry[Install] = Registry("extension of workspaces")
+        self.started: Registry[Install] = Registry("addition of started workspaces")
         self._turns = turns
         self._limits = limits
 
@@ -45,6 +44,7 @@ class WorkspaceRegistry:
             self.shared,
             services=self.services.values(),
             turns=self._turns,
+            started=self.started.values(),
             generation=generation,
             current=current,
             limits=self._limits,

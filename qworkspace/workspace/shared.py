@@ -12,6 +12,8 @@ from qworkspace.base.problems import Problems
 from qworkspace.base.tasks import Threads
 from qworkspace.chat.models import ModelSource
 from qworkspace.config.store import ConfigStore
+from qworkspace.inbox import InboxStore
+from qworkspace.memory.parts import DaemonMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,4 +27,6 @@ class SharedServices:
     config: ConfigStore
     models: ModelSource
     approvals: ApprovalStore
+    inbox: InboxStore
+    memory: DaemonMemory
     metrics: Metrics = field(default_factory=NoMetrics)

@@ -14,24 +14,30 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from qworkspace.config.filecache import Signature, signature_of
+from qworkspace.config.memory import MemoryConfig
 
 LARGEST = 10_000_000
 """Of a larger file only size and times count, in bytes."""
 
 Shape = tuple[tuple[str, tuple[str, ...]], ...]
+"""Directories relative to the root and the names that matter in them; nothing below them is looked at."""
 
 HOME_SHAPE: Shape = (("", ("config.json", "secrets.json")), ("plugins", ()), ("plugins/*", ("*.py", "*.json")))
-AGENT_SHAPE: Shape = (
-    ("", ("agent.json", "jobs.json", "interests.yaml", "*.md")),
-    ("memory", ("*.md",)),
-    ("digest", ("*.md",)),
-    ("drivers", ("*.json",)),
-    ("skills", ()),
-    ("skills/*", ("SKILL.md",)),
-    ("plugins", ()),
-    ("plugins/*", ("*.py", "*.json")),
-)
-"""Directories relative to the root and the names that matter in them; nothing below them is looked at."""
+
+
+def agent_shape(memory: MemoryConfig) -> Shape:
+    """What matters in a workspace: configuration, notes with one level of directories, documents, plugins."""
+    notes = dict.fromkeys((memory.daily_dir, memory.digest_dir))
+    return (
+        ("", ("agent.json", "jobs.json", "interests.yaml", "*.md")),
+        *((place, ("*.md",)) for directory in notes for place in (directory, f"{directory}/*")),
+        (memory.resource_dir, ("*",)),
+        ("drivers", ("*.json",)),
+        ("skills", ()),
+        ("skills/*", ("SKILL.md",)),
+        ("plugins", ()),
+        ("plugins/*", ("*.py", "*.json")),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ from typing import Protocol, cast
 
 from qworkspace.base.events import Event
 from qworkspace.base.tasks import Tasks
-from qworkspace.config.models import HomeConfig
+from qworkspace.config.memory import MemoryConfig
+from qworkspace.config.models import AgentConfig, EmbeddingConfig, HomeConfig, ProviderConfig
 from qworkspace.config.plan import Sections, home_plan
 from qworkspace.errors import InvalidConfig, QworkspaceError
 from qworkspace.workspace.manager import MultiAgentManager
@@ -21,10 +22,10 @@ from qworkspace.workspace.reload import Reloader
 from qworkspace.workspace.running import describe
 from qworkspace.workspace.seat import AgentState
 from qworkspace.workspace.shared import SharedServices
-from qworkspace.workspace.snapshot import AGENT_SHAPE, HOME_SHAPE
+from qworkspace.workspace.snapshot import HOME_SHAPE, Shape, agent_shape
 from qworkspace.workspace.unknown import show_unknown_keys
 from qworkspace.workspace.watch import Watch
-from qworkspace.workspace.workspace import Workspace
+from qworkspace.workspace.workspace import MEMORY, Workspace
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +54,7 @@ class AgentConfigWatcher:
         self._shared = shared
         self._drivers = DriverConfigWatcher(manager, shared)
         self._tasks = Tasks("watchers")
+        self._shapes: dict[str, Shape] = {}
         self._unlisten: Callable[[], None] = lambda: None
 
     def start(self) -> None:
@@ -74,6 +76,8 @@ class AgentConfigWatcher:
             return
         if event.type in ("workspace.started", "workspace.failed"):
             self._begin(agent_id, broken=event.data.get("code") == InvalidConfig.code)
+        elif event.type == "reload.swapped":
+            self._reloaded(agent_id)
         elif event.type == "workspace.stopped":
             self._leave(agent_id)
         elif event.type == "agent.deleted":
@@ -89,11 +93,23 @@ class AgentConfigWatcher:
             return  # taken out of config.json meanwhile
         workspace = self._manager.find(agent_id)
         place = workspace.directory if workspace is not None else directory
-        await self._watch.follow(agent_id, place, AGENT_SHAPE, lambda names: self._found(agent_id, names))
+        shape = self._shapes[agent_id] = _shape_of(workspace)
+        await self._watch.follow(agent_id, place, shape, lambda names: self._found(agent_id, names))
         self._leave(agent_id)
+        if (running := self._manager.find(agent_id)) is not None:
+            running.memory.files_changed(None)
         # an edit may have come between the start, which read the files, and this moment
         if self._manager.find(agent_id) is not None or (broken and await self._is_mended(agent_id)):
             self._reloader.request(agent_id, "start")
+
+    def _reloaded(self, agent_id: str) -> None:
+        """The notes may be elsewhere from now on, and what memory waits for may be there."""
+        workspace = self._manager.find(agent_id)
+        if workspace is None:
+            return
+        workspace.memory.wake()
+        if agent_id in self._shapes and self._shapes[agent_id] != _shape_of(workspace):
+            self._begin(agent_id, broken=False)
 
     async def _is_mended(self, agent_id: str) -> bool:
         """Whether the file that kept the agent from starting is good by now."""
@@ -107,16 +123,19 @@ class AgentConfigWatcher:
         """Follow it no longer, unless it runs or still has to start."""
         if self._manager.find(agent_id) is None and self._manager.state_of(agent_id) is not AgentState.FAILED:
             self._watch.leave(agent_id)
+            self._shapes.pop(agent_id, None)
 
     def _forget(self, agent_id: str) -> None:
         """Nothing of an agent that was taken out has to be mended any more."""
-        if self._manager.find(agent_id) is None:
-            self._watch.leave(agent_id)
+        self._leave(agent_id)
         for problem in self._shared.problems.of(agent_id):
             self._shared.problems.clear(problem.key)
 
     async def _found(self, agent_id: str, names: set[str]) -> None:
         self._shared.bus.publish("files.changed", agent_id=agent_id, names=sorted(names))
+        workspace = self._manager.find(agent_id)
+        if workspace is not None:
+            workspace.memory.files_changed(names)
         self._drivers.found(agent_id, (name for name in names if _directory(name) == DRIVERS))
         plugins = sorted({_second(name) for name in names if _directory(name) == PLUGINS})
         if plugins:
@@ -224,7 +243,16 @@ class HomeConfigWatcher:
         self._shared.bus.publish("config.changed", changed=list(change.changed), restart=list(change.restart))
         self._tell_restart(home_plan(self._started, _addresses(home)).restart)
         self.on_change(home)
+        self._tell_memories(before, home)
         await self._manager.follow_profiles(before.agents.profiles, home.agents.profiles)
+
+    def _tell_memories(self, before: HomeConfig, home: HomeConfig) -> None:
+        """Another embedder makes another memory; other models may answer what a memory has waited to ask."""
+        for workspace in self._manager.running():
+            if embedding_of(before, workspace.config) != embedding_of(home, workspace.config):
+                self._reloader.request(workspace.agent_id, "embedding edited", rebuild={MEMORY})
+            else:
+                workspace.memory.wake()
 
     async def _load(self) -> HomeConfig | None:
         """config.json as it is now; None while it cannot be used, which is shown."""
@@ -258,6 +286,16 @@ def _drivers_of(workspace: Workspace) -> DriverCards | None:
     if DRIVERS not in workspace.services:
         return None
     return cast(DriverCards | None, workspace.services.find(DRIVERS))
+
+
+def embedding_of(home: HomeConfig, agent: AgentConfig) -> tuple[EmbeddingConfig, ProviderConfig | None]:
+    """What makes the agent's vectors, with the provider that is asked for them."""
+    embedding = agent.running.memory.embedding or home.embedding
+    return embedding, home.providers.get(embedding.provider)
+
+
+def _shape_of(workspace: Workspace | None) -> Shape:
+    return agent_shape(workspace.config.running.memory if workspace is not None else MemoryConfig())
 
 
 def _addresses(home: HomeConfig) -> Sections:

@@ -15,6 +15,7 @@ from qworkspace.chat.live import LiveTurn, StopReason
 from qworkspace.chat.runner import TurnRunner
 from qworkspace.chat.turn import TurnMachine
 from qworkspace.config.models import AgentConfig
+from qworkspace.memory.contract import BaseMemoryManager, NoMemory
 from qworkspace.plugins.extensions import Extensions
 from qworkspace.sessions.store import SessionStore
 from qworkspace.workspace.services import RunningService, ServiceDescriptor, ServiceLimits, ServiceManager
@@ -22,10 +23,12 @@ from qworkspace.workspace.shared import SharedServices
 
 SESSIONS = "sessions"
 CHATS = "chats"
+MEMORY = "memory"
 LOOK_AGAIN_SECONDS = 1.0
 
 Declare = Callable[["Workspace"], ServiceDescriptor]
 Assemble = Callable[["Workspace"], TurnMachine]
+Install = Callable[["Workspace"], None]
 
 
 class Current:
@@ -51,6 +54,7 @@ class Workspace:
         *,
         services: Iterable[Declare],
         turns: Assemble,
+        started: Iterable[Install] = (),
         generation: int = 1,
         current: Current | None = None,
         limits: ServiceLimits | None = None,
@@ -67,6 +71,7 @@ class Workspace:
         self._lives: set[LiveTurn] = set()
         self._released = asyncio.Event()
         self._assemble = turns
+        self._when_started = tuple(started)
         self._turns: TurnMachine | None = None
         self.services = ServiceManager(
             [declare(self) for declare in services],
@@ -81,6 +86,12 @@ class Workspace:
         """Build and warm up all services, without an effect outside; all or nothing."""
         with acting_as(Scope(self.agent_id, self.directory)):
             await self.services.start(handed_over)
+            try:
+                for install in self._when_started:
+                    install(self)
+            except BaseException:
+                await self.services.stop()
+                raise
 
     def activate(self) -> None:
         """Begin to act by itself; see `ServiceManager.activate`."""
@@ -114,9 +125,15 @@ class Workspace:
         return runner
 
     @property
+    def memory(self) -> BaseMemoryManager:
+        """What it remembers with; one that remembers nothing where there is none, or where it could not start."""
+        found: BaseMemoryManager | None = self.services.find(MEMORY) if MEMORY in self.services else None
+        return found if found is not None else NoMemory()
+
+    @property
     def busy(self) -> bool:
-        """Whether anything holds it: turns that run, wait or arrive, or somebody who uses it."""
-        return self._holders > 0 or (self.current.workspace is self and self._turns_pending())
+        """Whether anything holds it: turns that run, wait or arrive, memory at work, or somebody who uses it."""
+        return self._holders > 0 or (self.current.workspace is self and (self._turns_pending() or self.memory.busy))
 
     def touch(self) -> None:
         """It was asked for just now."""

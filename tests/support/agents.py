@@ -112,7 +112,7 @@ class Agency(Bench):
         self.config = ConfigStore(home, environ={})
         self.shared = SharedServices(
             clock=self.clock, threads=InlineThreads(), bus=self.bus, problems=self.problems, config=self.config,
-            models=cast(Any, None), approvals=cast(Any, None),
+            models=cast(Any, None), approvals=cast(Any, None), inbox=cast(Any, None), memory=cast(Any, None),
         )  # fmt: skip
         self.registry = WorkspaceRegistry(self.shared, cast(Any, None), limits=ServiceLimits())
         self.registry.services.add("main", self._main, owner="test")

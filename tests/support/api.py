@@ -33,6 +33,7 @@ from qworkspace.config.store import ConfigStore
 from qworkspace.errors import QworkspaceError
 from qworkspace.inbox import MIGRATIONS as INBOX_TABLES
 from qworkspace.inbox import InboxStore
+from qworkspace.memory.parts import DaemonMemory
 from qworkspace.sessions.models import Message as Said
 from qworkspace.sessions.models import TextPart, TurnState, Usage
 from qworkspace.sessions.store import SessionStore
@@ -130,6 +131,8 @@ class ApiBench:
             config=self.config,
             models=cast(Any, None),
             approvals=self.approvals,
+            inbox=self.inbox,
+            memory=DaemonMemory(self.threads, self.clock),
             metrics=self.metrics,
         )
         self.registry = WorkspaceRegistry(self.shared, cast(Any, lambda workspace: Scripted(self, workspace)))

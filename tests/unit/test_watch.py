@@ -18,11 +18,13 @@ from qworkspace.base.events import EventBus
 from qworkspace.base.mounts import without_events
 from qworkspace.base.problems import Problems
 from qworkspace.base.tasks import Threads
+from qworkspace.config.memory import MemoryConfig
 from qworkspace.config.models import WatchConfig
-from qworkspace.workspace.snapshot import AGENT_SHAPE, Snapshot, differences, look, matters
+from qworkspace.workspace.snapshot import Snapshot, agent_shape, differences, look, matters
 from qworkspace.workspace.watch import Watch, WatchMode
 
 Save = Callable[[Path, str], None]
+SHAPE = agent_shape(MemoryConfig())
 
 
 def in_place(path: Path, text: str) -> None:
@@ -73,7 +75,7 @@ class Bench:
 
     async def start(self) -> None:
         self.watch.start()
-        await self.watch.follow("anna", self.root, AGENT_SHAPE, self._found)
+        await self.watch.follow("anna", self.root, SHAPE, self._found)
         while self.watch.mode is WatchMode.OFF:
             await asyncio.sleep(0.01)
 
@@ -148,7 +150,7 @@ async def test_other_files_cost_nothing(bench: Bench) -> None:
     def fill() -> Snapshot:
         for number in range(300):
             (deep / f"{number}.js").write_text("x")
-        return look(bench.root, AGENT_SHAPE, Snapshot())
+        return look(bench.root, SHAPE, Snapshot())
 
     snapshot = await asyncio.to_thread(fill)
     assert set(snapshot.files) == {"agent.json"}
@@ -173,11 +175,13 @@ async def _keep_writing(path: Path) -> None:
 
 def test_only_events_that_can_change_something_matter() -> None:
     root = Path("/w")
-    for name in ("agent.json", "SOUL.md", "memory", "memory/2026-01-01.md", "skills/a", "skills/a/SKILL.md", "plugins"):
-        assert matters(root, AGENT_SHAPE, root / name), name
-    for name in ("ticks", "files", "files/x.md", "memory/x.tmp", "skills/a/b/SKILL.md", "drivers/a/b.json", ".state"):
-        assert not matters(root, AGENT_SHAPE, root / name), name
-    assert matters(root, AGENT_SHAPE, Path("/elsewhere/agent.json"))
+    notes = ("memory", "memory/2026-01-01.md", "memory/2026", "memory/2026/01-01.md", "resources/a.pdf")
+    for name in ("agent.json", "SOUL.md", *notes, "skills/a", "skills/a/SKILL.md", "plugins"):
+        assert matters(root, SHAPE, root / name), name
+    beside = ("ticks", "files", "files/x.md", "memory/2026/x.tmp", "memory/2026/01/x.md", "resources/a/b.pdf")
+    for name in (*beside, "skills/a/b/SKILL.md", "drivers/a/b.json", ".state"):
+        assert not matters(root, SHAPE, root / name), name
+    assert matters(root, SHAPE, Path("/elsewhere/agent.json"))
 
 
 async def test_a_link_is_followed_to_where_it_is_edited(tmp_path: Path) -> None:
@@ -218,14 +222,14 @@ def test_a_network_file_system_is_known_by_its_name(tmp_path: Path) -> None:
 
 def test_snapshots_differ_by_content_only(tmp_path: Path) -> None:
     (tmp_path / "agent.json").write_text("{}")
-    before = look(tmp_path, AGENT_SHAPE, Snapshot())
+    before = look(tmp_path, SHAPE, Snapshot())
     os.utime(tmp_path / "agent.json", (1, 1))
-    assert differences(before, look(tmp_path, AGENT_SHAPE, before)) == set()
+    assert differences(before, look(tmp_path, SHAPE, before)) == set()
     (tmp_path / "agent.json").write_text("[]")
     os.utime(tmp_path / "agent.json", (1, 1))
-    assert differences(before, look(tmp_path, AGENT_SHAPE, before)) == {"agent.json"}
+    assert differences(before, look(tmp_path, SHAPE, before)) == {"agent.json"}
     (tmp_path / "agent.json").unlink()
-    assert differences(before, look(tmp_path, AGENT_SHAPE, before)) == {"agent.json"}
+    assert differences(before, look(tmp_path, SHAPE, before)) == {"agent.json"}
 
 
 def test_a_second_edit_that_the_file_times_do_not_tell_is_found_at_the_next_look(tmp_path: Path) -> None:
@@ -233,9 +237,9 @@ def test_a_second_edit_that_the_file_times_do_not_tell_is_found_at_the_next_look
     (tmp_path / "agent.json").write_text("one")
     with (tmp_path / "agent.json").open("r+b") as file, mmap.mmap(file.fileno(), 3) as content:
         content[:] = b"two"
-        before = look(tmp_path, AGENT_SHAPE, Snapshot())
+        before = look(tmp_path, SHAPE, Snapshot())
         content[:] = b"six"
-        assert differences(before, look(tmp_path, AGENT_SHAPE, before)) == {"agent.json"}
+        assert differences(before, look(tmp_path, SHAPE, before)) == {"agent.json"}
 
 
 @pytest.mark.parametrize("mode", ["events", "poll"])
