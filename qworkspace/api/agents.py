@@ -99,7 +99,7 @@ async def delete_agent(call: Call) -> ASGIApp:
 async def read_config(call: Call) -> ASGIApp:
     """agent.json as written, secrets masked; its version is the ETag."""
     raw, version = await call.api.threads.run(call.services.config.raw_agent, call.agent_id)
-    if call.request.headers.get("if-none-match") == _etag(version):
+    if call.request.headers.get("if-none-match") == etag(version):
         return no_change(version)
     return config_answer(raw, version)
 
@@ -120,7 +120,7 @@ async def _write(call: Call, write: Any) -> ASGIApp:
     reload = await reloaded(call, name, WRITTEN)
     raw, version = await call.api.threads.run(config.raw_agent, name)
     written = ConfigWritten(version=version, reload=reload, config=mask(raw))
-    return json_answer(written, headers={"etag": _etag(version)})
+    return json_answer(written, headers={"etag": etag(version)})
 
 
 def expected_version(call: Call) -> str | None:
@@ -129,20 +129,21 @@ def expected_version(call: Call) -> str | None:
     return None if wanted == "*" else wanted.removeprefix("W/").strip('"')
 
 
-def _etag(version: str) -> str:
+def etag(version: str) -> str:
+    """A version as it stands in headers."""
     return f'"{version}"'
 
 
 def no_change(version: str) -> ASGIApp:
     """304: the client has that version."""
-    answer = no_content({"etag": _etag(version)})
+    answer = no_content({"etag": etag(version)})
     answer.status_code = 304
     return answer
 
 
 def config_answer(raw: dict[str, Any], version: str) -> ASGIApp:
     """A configuration with its version, fit to be shown."""
-    return JSONResponse(mask(raw), headers={"etag": _etag(version)})
+    return JSONResponse(mask(raw), headers={"etag": etag(version)})
 
 
 async def _facts(call: Call, name: AgentId) -> AgentFacts:

@@ -19,6 +19,7 @@ from qworkspace.base.metrics import Metrics
 from qworkspace.base.problems import Problems
 from qworkspace.base.tasks import Threads
 from qworkspace.errors import Unavailable
+from qworkspace.memory.contract import BaseMemoryManager
 
 if TYPE_CHECKING:
     from qworkspace.api.auth import Auth
@@ -78,6 +79,10 @@ class RunningAgent(Protocol):
     @property
     def sessions(self) -> SessionStore:
         """Its conversations."""
+
+    @property
+    def memory(self) -> BaseMemoryManager:
+        """What it remembers."""
 
     @property
     def runner(self) -> Runner:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from qworkspace import __version__
-from qworkspace.cli import admin, agents, approvals, inbox, models, sessions, status
+from qworkspace.cli import admin, agents, approvals, inbox, memory, models, sessions, status
 from qworkspace.cli.chat import chat
 from qworkspace.cli.doctor import doctor
 from qworkspace.cli.output import HomeOption, note
@@ -53,6 +53,7 @@ def build() -> typer.Typer:
     models.add_to(app)
     approvals.add_to(app)
     inbox.add_to(app)
+    memory.add_to(app)
     return app
 
 
