@@ -231,7 +231,8 @@ class Extractor:
         for text in asked:
             found |= dict.fromkeys(await self._near(text))
         note = self._vault.today()
-        today = list(lines_of(note, await self._read(note)))[-MOST_KNOWN // 2 :]
+        newest = "\n".join((await self._read(note)).splitlines()[-MOST_KNOWN // 2 :])
+        today = list(lines_of(note, newest))
         return list(dict.fromkeys([*list(found)[: MOST_KNOWN - len(today)], *today, *found]))
 
     async def _near(self, text: str) -> list[Known]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
-from qworkspace.memory.facts import MOST_FACTS, Draft, dated, overlap, same, says, undated
+from qworkspace.memory.facts import MOST_FACTS, Draft, dated, overlap, same, says, undated, words
 from qworkspace.memory.marks import fact_line, is_struck, plain, strike
 from qworkspace.memory.transcripts import SpokenTurn
 
@@ -88,7 +88,7 @@ class Striking:
     """Strikes the bullets that say one of the texts."""
 
     def __init__(self, texts: Sequence[str]) -> None:
-        self._texts = texts
+        self._texts = {tuple(words(text)) for text in texts}
 
     def __call__(self, note: str) -> str:
         return "\n".join(self._struck(line) for line in note.split("\n"))
@@ -96,8 +96,7 @@ class Striking:
     def _struck(self, line: str) -> str:
         if not _is_bullet(line) or is_struck(line):
             return line
-        said = plain(line)
-        return strike(line) if any(same(said, text) for text in self._texts) else line
+        return strike(line) if tuple(words(plain(line))) in self._texts else line
 
 
 def lines_of(path: str, text: str) -> Iterable[Known]:

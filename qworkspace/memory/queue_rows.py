@@ -171,11 +171,7 @@ def extracted(
         set_mark(db, task.session_id, mark)
     if more or wishes != task.wishes:
         add(db, task.session_id, task.reason, upto, now)
-    db.execute(  # what it was to extract is extracted now
-        "UPDATE queue_tasks SET state = 'done', ended_at = ? WHERE state = 'aside' AND session_id = ?"
-        " AND outcome IS NULL",
-        (to_micros(now), task.session_id),
-    )
+    _close_aside(db, task.session_id, to_micros(now))  # what it was to extract is extracted now
 
 
 def finish(db: sqlite3.Connection, task_id: str, now: datetime) -> None:
@@ -198,10 +194,12 @@ def fail(db: sqlite3.Connection, task_id: str, trouble: Trouble, *, most: int) -
         " failures = failures + ? WHERE id = ?",
         (clean_text(trouble.error)[:LONGEST_ERROR], trouble.provider, at, trouble.counts, task_id),
     )
-    db.execute("UPDATE queue_tasks SET state = 'aside' WHERE id = ? AND failures >= ?", (task_id, most))
-    row = db.execute("SELECT state FROM queue_tasks WHERE id = ?", (task_id,)).fetchone()
-    state: TaskState = row[0] if row is not None else "done"
-    return state
+    row = db.execute("SELECT state, session_id, failures FROM queue_tasks WHERE id = ?", (task_id,)).fetchone()
+    if row is None or row[2] < most:
+        return row[0] if row is not None else "done"
+    _close_aside(db, row[1], at)  # this one goes at least as far
+    db.execute("UPDATE queue_tasks SET state = 'aside' WHERE id = ?", (task_id,))
+    return "aside"
 
 
 def retry(db: sqlite3.Connection, task_id: str) -> Task:
@@ -218,6 +216,14 @@ def retry_provider(db: sqlite3.Connection) -> list[Task]:
     rows = db.execute(f"SELECT {_COLUMNS} FROM queue_tasks WHERE state = 'aside' AND provider = 1").fetchall()
     _take_up(db, "state = 'aside' AND provider = ?", 1)
     return [_to_task(row) for row in rows]
+
+
+def _close_aside(db: sqlite3.Connection, session_id: str, at: int) -> None:
+    db.execute(
+        "UPDATE queue_tasks SET state = 'done', ended_at = ? WHERE state = 'aside' AND session_id = ?"
+        " AND outcome IS NULL",
+        (at, session_id),
+    )
 
 
 def _take_up(db: sqlite3.Connection, where: str, value: Any) -> None:

@@ -11,8 +11,9 @@ from qworkspace.sessions.models import FilePart, Message, ToolResultPart
 
 LONGEST_REPLY = 2_000
 LONGEST_RESULT = 200
-"""Characters of an assistant's message and of a tool's result; what the user says is kept whole."""
+"""Characters of an assistant's message and of a tool's result; what the user says is kept up to LONGEST_SAID."""
 
+LONGEST_SAID = 400_000
 LONGEST_LINE = 1_000
 _TAGS = re.compile(r"<(?=\s*/?\s*(?:conversation|known)\b)", re.IGNORECASE)
 _BREAKS = re.compile(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]")
@@ -29,8 +30,8 @@ class SpokenTurn:
 
     @property
     def asked(self) -> str:
-        """What the user said."""
-        return "\n".join(message.text for message in self.messages if message.role == "user")
+        """What the user said, the first 20,000 characters."""
+        return "\n".join(message.text[:20_000] for message in self.messages if message.role == "user")
 
 
 def tokens_in(text: str) -> int:
@@ -83,7 +84,7 @@ def _said(turn: SpokenTurn) -> Iterator[str]:
     speaker = f"user {_one_line(turn.user)}" if turn.user else "user"
     for message in turn.messages:
         if message.role == "user":
-            yield from _lines(speaker, message.text)
+            yield from _lines(speaker, message.text[:LONGEST_SAID])
         elif message.role == "assistant":
             yield from _lines("assistant", clip(message.text, LONGEST_REPLY))
         yield from _others(message)
