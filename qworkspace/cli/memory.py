@@ -141,7 +141,7 @@ def history(
             found = client.get(f"{address}/{quote(change)}")
             print_json(found) if as_json else print_text(found["diff"], end="")
             return
-        found = client.get(address, limit=limit, path=path or None)
+        found = client.request("GET", address, query={"limit": limit} | ({"path": path} if path else {}))
     print_json(found) if as_json else print_table(
         ("id", "at", "by", "note", "what", "lines"), map(_row, found["changes"])
     )
