@@ -26,41 +26,46 @@ class IndexDatabase:
     def __init__(self, path: Path, threads: Threads) -> None:
         self.path = path
         self._threads = threads
-        self._writes: Lane[sqlite3.Connection] = Lane(threads, lambda batch: self._run(batch, self._writing))
-        self._looks: Lane[sqlite3.Connection] = Lane(threads, lambda batch: self._run(batch, self._reading, "DEFERRED"))
+        self._writes: Lane[None] = Lane(threads, _run)
+        self._looks: Lane[None] = Lane(threads, _run)
         self._writer: sqlite3.Connection | None = None
         self._reader: sqlite3.Connection | None = None
-        self._identity: Identity | None = None
+        self._reader_file: Identity | None = None
+        self._file: Identity | None = None
         self._opened = False
 
     async def open(self) -> bool:
-        """Make or open the file; whether it is new. `DatabaseDamaged` when it is no index: then `renew`."""
-        new = await self._threads.run(self._open)
+        """Make or open the file; whether it is new. `DatabaseDamaged` when it is no index: then `renew`.
+
+        After another `StorageError` each work tries again.
+        """
         self._opened = True
-        return new
+        return await self._writes.do(lambda _: self._open())
 
     async def write(self, work: Work[T]) -> T:
         """The result of `work(connection)`, which begins and ends transactions by itself."""
         self._expect_open()
-        return await self._writes.do(work)
+        return await self._writes.do(lambda _: self._written(work))
 
     async def look(self, work: Work[T]) -> T:
         """The result of `work(connection)`, which sees one committed state."""
         self._expect_open()
-        return await self._looks.do(work)
+        return await self._looks.do(lambda _: self._looked(work))
+
+    async def after_looks(self, work: Callable[[], None]) -> None:
+        """Run `work`, which needs no connection, in the lane that looks."""
+        await self._looks.do(lambda _: work())
 
     async def renew(self) -> None:
         """Throw the file away and begin with an empty one."""
-        await self._writes.idle()
-        await self._looks.idle()
-        await self._threads.run(self._renew)
+        await self._looks.do(lambda _: self._drop_reader())
+        await self._writes.do(lambda _: self._renew())
         self._opened = True
 
     async def release(self) -> None:
-        """Close connections until they are needed again. Not while works are under way."""
-        await self._writes.idle()
-        await self._looks.idle()
-        await self._threads.run(self._drop)
+        """Close the connections until they are needed again."""
+        await self._looks.do(lambda _: self._drop_reader())
+        await self._writes.do(lambda _: self._drop_writer())
 
     async def close(self) -> None:
         """Carry out what is queued, then close. Idempotent."""
@@ -71,37 +76,39 @@ class IndexDatabase:
         if not self._opened:
             raise Unavailable("the search index is not open", path=str(self.path))
 
-    # everything below runs in threads
+    # everything below runs in threads: what touches the writer in one lane, what touches the reader in the other
 
     def _open(self) -> bool:
-        new = identity(self.path) is None
+        self._file = identity(self.path)
+        new = self._file is None
         if new:
             make(self.path)
-        self._identity = identity(self.path)
-        self._writing()
+        self._file = identity(self.path)
+        try:
+            self._writing()
+        except FAILURES as error:
+            raise explain(error, self.path) from error
         return new
 
     def _renew(self) -> None:
-        self._drop()
+        self._drop_writer()
         erase(self.path)
         make(self.path)
-        self._identity = identity(self.path)
+        self._file = identity(self.path)
 
-    def _run(
-        self, batch: list[Job[sqlite3.Connection, Any]], connected: Callable[[], sqlite3.Connection], kind: str = ""
-    ) -> None:
-        for job in batch:
-            try:
-                connection = connected()
-                if kind:
-                    with transaction(connection, kind):
-                        job.result = job.work(connection)
-                else:
-                    job.result = job.work(connection)
-            except FAILURES as error:
-                job.fail(explain(error, self.path))
-            except Exception as error:
-                job.fail(error)
+    def _written(self, work: Work[T]) -> T:
+        try:
+            return work(self._writing())
+        except FAILURES as error:
+            raise explain(error, self.path) from error
+
+    def _looked(self, work: Work[T]) -> T:
+        try:
+            connection = self._reading()
+            with transaction(connection, "DEFERRED"):
+                return work(connection)
+        except FAILURES as error:
+            raise explain(error, self.path) from error
 
     def _writing(self) -> sqlite3.Connection:
         self._expect_same()
@@ -111,19 +118,33 @@ class IndexDatabase:
 
     def _reading(self) -> sqlite3.Connection:
         self._expect_same()
+        if self._reader_file != self._file:
+            self._drop_reader()
         if self._reader is None:
             self._reader = open_reader(self.path)
+            self._reader_file = self._file
         return self._reader
 
     def _expect_same(self) -> None:
         present = identity(self.path)
-        if present != self._identity:
+        if present != self._file:
             what = "was deleted" if present is None else "was replaced by another file"
             raise DatabaseDamaged(f"the search index {str(self.path)!r} {what}", path=str(self.path))
 
-    def _drop(self) -> None:
+    def _drop_reader(self) -> None:
         reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
+
+    def _drop_writer(self) -> None:
         writer, self._writer = self._writer, None
-        for connection in (reader, writer):
-            if connection is not None:
-                connection.close()
+        if writer is not None:
+            writer.close()
+
+
+def _run(batch: list[Job[None, Any]]) -> None:
+    for job in batch:
+        try:
+            job.result = job.work(None)
+        except Exception as error:
+            job.fail(error)

@@ -9,7 +9,7 @@ import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 State = Literal["ok", "blank", "partial", "skipped"]
 
@@ -20,6 +20,7 @@ FRESH_SECONDS = 2.0
 """A file that changed so shortly before it was read may change again without a new time stamp: it is read again."""
 
 UNKNOWN = -1
+BLANK = "it is blank"
 _LOOK = 65_536
 _ODD_SHARE = 0.2  # of replaced characters: more, and it is no text in another encoding but something else
 _REASONS = {
@@ -29,16 +30,6 @@ _REASONS = {
     errno.EISDIR: "it is a directory",
     errno.EIO: "the disk reports an error",
 }
-
-
-class Source(Protocol):
-    """A note of the vault: its name within the workspace, and where it is."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def path(self) -> Path: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +101,7 @@ def note_of(data: bytes, stamp: Stamp) -> Note:
     if reason:
         reasons.append(reason)
     if not text.strip():
-        return Note(stamp, digest, "", "blank", "it is blank")
+        return Note(stamp, digest, "", "blank", BLANK)
     return Note(stamp, digest, text, "partial" if reasons else "ok", "; ".join(reasons))
 
 
