@@ -1,16 +1,163 @@
-"""auto_resource: documents dropped into the resource directory become notes in the digest directory."""
+"""auto_resource: documents dropped into the resource directory become notes in the digest directory.
+
+Each content is read once. A changed document brings its note up to date; when a document is removed its note stays,
+for it is knowledge and says where it comes from. A note that a person has deleted does not come back.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+
+from qworkspace.base.clock import Clock
+from qworkspace.base.database import Database
+from qworkspace.base.problems import Problems
+from qworkspace.base.tasks import Threads
+from qworkspace.config.memory import MemoryConfig
+from qworkspace.errors import ModelError, NotFound
+from qworkspace.memory import document_notes, dream_texts
+from qworkspace.memory.asking import Ask, is_no_model, is_outage
+from qworkspace.memory.document_files import Dropbox, Dropped, Loaded
+from qworkspace.memory.document_rows import MIGRATIONS, DocumentRows, Row
+from qworkspace.memory.dream_guard import cleaned
+from qworkspace.memory.notes import Author
+from qworkspace.memory.resources import Unreadable
+from qworkspace.memory.slugs import day_of, slug
+from qworkspace.memory.vault import AgentMdManager
+
+__all__ = ["MIGRATIONS", "Documents"]
+
+TRIES = 3
+"""Attempts at a summary while the provider is out of order; then the note is written without."""
+
 
 class Documents:
-    """The documents of one workspace; one reading at a time.
+    """The documents of one workspace; one reading at a time."""
 
-    Documents(vault, database, ask, *, workspace: Path, settings: MemoryConfig, clock: Clock, threads: Threads,
-              problems: Problems, agent_id: str, language: Callable[[], str])
-    Tables: component "documents" of memory.db, `MIGRATIONS` of this module; dream's are `dream_store.MIGRATIONS`.
-    """
+    def __init__(
+        self,
+        vault: AgentMdManager,
+        database: Database,
+        ask: Ask,
+        *,
+        workspace: Path,
+        settings: MemoryConfig,
+        clock: Clock,
+        threads: Threads,
+        problems: Problems,
+        agent_id: str,
+        language: str,
+    ) -> None:
+        self._vault = vault
+        self._ask = ask
+        self._digest_dir = settings.digest_dir
+        self._clock = clock
+        self._threads = threads
+        self._problems = problems
+        self._agent_id = agent_id
+        self._language = language
+        self._rows = DocumentRows(database)
+        self._dropbox = Dropbox(workspace, settings.resource_dir, [Path(root) for root in settings.allowed_roots])
+        self._shown: set[str] = set()
+        self._lock = asyncio.Lock()
 
     async def read_new(self) -> int:
-        """Read what is new or changed; the number of notes that were written or brought up to date."""
-        raise NotImplementedError
+        """Read what is new or changed; the number of notes that were written or brought up to date.
+
+        What cannot be read is shown as a problem until it is changed or removed, and not tried again before.
+        """
+        async with self._lock:
+            rows = await self._rows.all()
+            found = await self._threads.run(self._dropbox.look)
+            written = 0
+            for dropped in found:
+                row = rows.get(dropped.name)
+                if row is None or not row.is_of(dropped):
+                    written += await self._read(dropped, row)
+            gone = rows.keys() - {dropped.name for dropped in found}
+            await self._rows.gone(sorted(gone))
+            await self._show_refused()
+            return written
+
+    async def _read(self, dropped: Dropped, row: Row | None) -> bool:
+        """Whether a note was written."""
+        try:
+            loaded = await self._threads.run(self._dropbox.load, dropped, self._stopwatch())
+        except Unreadable as error:
+            await self._rows.refused(dropped, str(error), self._clock.now())
+            return False
+        if loaded is None:  # it is being written at the moment: the next look finds it
+            return False
+        known = await self._rows.of_content(loaded.digest)
+        if known is not None:
+            await self._rows.same(dropped, known, self._clock.now())
+            return False
+        summary, unsummarised = await self._summary(loaded, row)
+        if summary is None:
+            await self._rows.tried(dropped, self._clock.now())
+            return False
+        await self._write(dropped, loaded, row, summary, unsummarised)
+        return True
+
+    async def _write(self, dropped: Dropped, loaded: Loaded, row: Row | None, summary: str, unsummarised: str) -> None:
+        """Write the note, once even over a crash, and remember what was written."""
+        document, source, digest = loaded.document, dropped.name, loaded.digest
+        note = row.note if row is not None and row.note else await self._free_name(source, digest)
+        day = day_of(self._vault.today()) or self._clock.now().date()
+        language = dream_texts.language(self._language, document.text)
+        new = document_notes.document_note(
+            document, note, source, digest, day=day, language=language, summary=summary, unsummarised=unsummarised
+        )
+        before = row.written if row is not None else ""
+        edit = _updating(before, new, day, language)
+        await self._vault.edit(note, edit, by=Author("resource"), key=f"document/{source}/{digest}")
+        await self._rows.read(dropped, digest, note, new, self._clock.now())
+
+    async def _summary(self, loaded: Loaded, row: Row | None) -> tuple[str | None, str]:
+        """(summary, why there is none); the summary is None when it is worth trying again later."""
+        document = loaded.document
+        if not document_notes.is_long(document):
+            return "", ""
+        language = dream_texts.language(self._language, document.text)
+        question = document_notes.question(document)
+        try:
+            answer = await self._ask(document_notes.SYSTEM[language], question, purpose="resource")
+        except ModelError as error:
+            if is_outage(error) and not is_no_model(error) and (row.tries if row is not None else 0) < TRIES - 1:
+                return None, ""
+            return "", "no model was connected" if is_no_model(error) else error.message.rstrip(".")
+        summary = cleaned(answer).strip()[: document_notes.SUMMARY_CHARS]
+        return summary, "" if summary else "the model gave none"
+
+    async def _free_name(self, source: str, digest: str) -> str:
+        """The note for a document: named after it, unless another note has that name."""
+        stem = slug(Path(source).stem)
+        for name in (stem, f"{stem}-{slug(Path(source).suffix)}", f"{stem}-{digest[:8]}"):
+            note = f"{self._digest_dir}/{name}.md"
+            try:
+                text = (await self._vault.read(note)).text
+            except NotFound:
+                return note
+            if document_notes.is_of(text, source):
+                return note
+        return f"{self._digest_dir}/{stem}-{digest[:16]}.md"
+
+    async def _show_refused(self) -> None:
+        """One problem for each document that cannot be read, and none for those that can."""
+        refused = {f"document/{self._agent_id}/{row.path}": row for row in await self._rows.all_refused()}
+        for key in self._shown - refused.keys():
+            self._problems.clear(key)
+        for key, row in refused.items():
+            message = f"{row.path} cannot be read into memory: {row.reason}"
+            self._problems.report(key, message, severity="warning", agent_id=self._agent_id)
+        self._shown = set(refused)
+
+    def _stopwatch(self) -> Callable[[], float]:
+        began = self._clock.monotonic()
+        return lambda: self._clock.monotonic() - began
+
+
+def _updating(before: str, new: str, day: date, language: str) -> Callable[[str], str]:
+    return lambda text: document_notes.updated(text, before, new, day=day, language=language)

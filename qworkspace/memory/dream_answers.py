@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from qworkspace.base.text import clean_text
@@ -13,6 +14,8 @@ from qworkspace.memory.dream_guard import Given, cleaned, invented_links, refusa
 from qworkspace.memory.interests import MOST_TOPICS, Topic, one_line, topic_of
 
 LONGEST_TEXT = 8_000  # characters of one topic's text
+MOST_STARTS = 30  # braces at which the answer's object may begin
+_THOUGHTS = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
 _FENCE = re.compile(r"\A\s*```[A-Za-z]*[ \t]*\n(.*?)\n?```\s*\Z", re.DOTALL)
 _TRAILING = re.compile(r",(\s*[}\]])")
 
@@ -43,16 +46,13 @@ def read_answer(text: str) -> Answer:
 
     `Refused` when it is neither, or breaks off.
     """
-    text = clean_text(text).strip()
-    start = text.find("{")
+    text = _THOUGHTS.sub(" ", clean_text(text)).strip()
     bare = _FENCE.sub(r"\1", text).lstrip()
-    if start < 0 or bare.startswith("#"):
+    if "{" not in text or bare.startswith("#"):
         if not re.search(r"^#{1,6} ", text, re.MULTILINE):
             raise Refused("the answer is neither the JSON that was asked for nor a markdown document")
         return Answer(text)
-    value = _object(text[start:])
-    if "memory" not in value and "topics" not in value:
-        raise Refused('the answer has neither "memory" nor "topics"')
+    value = _object(text)
     memory = value.get("memory")
     if memory is not None and not isinstance(memory, str):
         raise Refused('"memory" in the answer is no text')
@@ -75,15 +75,19 @@ def checked(answer: Answer, old: str, notes: Mapping[str, str], names: Collectio
 
 
 def _object(text: str) -> Mapping[str, Any]:
+    """The first object that is an answer; slips that do not change its meaning are overlooked."""
     decoder = json.JSONDecoder(strict=False)  # line ends inside of strings are a common slip
     for candidate in (text, _TRAILING.sub(r"\1", text)):
-        try:
-            value, _ = decoder.raw_decode(candidate)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(value, Mapping):
-            return value
-    raise Refused("the answer is not valid JSON" + ("" if text.rstrip("` \n").endswith("}") else ", it breaks off"))
+        starts = [found.start() for found in islice(re.finditer(r"\{", candidate), MOST_STARTS)]
+        for start in starts:
+            try:
+                value, _ = decoder.raw_decode(candidate, start)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(value, Mapping) and value.keys() & {"memory", "topics"}:
+                return value
+    ending = "it holds no" if text.rstrip("` \n").endswith("}") else "it breaks off, or holds no"
+    raise Refused(f'the answer cannot be used: {ending} JSON object with "memory" and "topics"')
 
 
 def _findings(value: Any) -> tuple[Finding, ...]:
