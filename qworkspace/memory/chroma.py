@@ -22,7 +22,8 @@ from qworkspace.memory.vectors import Near
 
 EXTRA = "pip install 'qworkspace[chroma]'"
 _PAGE = 5_000
-_FEW = 2_000  # chunk numbers that are handed to Chroma as a filter; more are filtered here
+_FEW = 1_000  # chunks of a filter whose vectors are fetched; with more, what Chroma finds is filtered
+_NOTHING = Near(np.empty(0, np.int64), np.empty(0, np.float32))
 _HNSW = {"space": "ip", "ef_construction": 100, "ef_search": 200}
 
 
@@ -151,8 +152,10 @@ class ChromaVectors:
         with self._errors():
             if allowed is None:
                 return self._query(vector, min(k, len(self)))
+            if not len(allowed):
+                return _NOTHING
             if len(allowed) <= _FEW:
-                return self._query(vector, min(k, len(allowed)), ids=[str(int(no)) for no in allowed])
+                return self._compared(vector, k, allowed)
             return self._filtered(vector, k, allowed)
 
     def similarities(self, vector: NDArray[np.float32]) -> Near | None:
@@ -180,11 +183,20 @@ class ChromaVectors:
                 return Near(near.chunk_nos[fits], near.similarities[fits])
             wanted *= 4
 
-    def _query(self, vector: NDArray[np.float32], k: int, ids: list[str] | None = None) -> Near:
+    def _compared(self, vector: NDArray[np.float32], k: int, allowed: NDArray[np.int64]) -> Near:
+        """Fetched and compared here: Chroma's own id filter fails on a number that it does not hold (yet)."""
+        found = self._collection.get(ids=[str(int(no)) for no in allowed], include=["embeddings"])
+        if not found["ids"]:
+            return _NOTHING
+        similarities = np.asarray(found["embeddings"], np.float32) @ np.asarray(vector, np.float32)
+        best = np.argsort(-similarities, kind="stable")[:k]
+        return Near(np.array([int(name) for name in found["ids"]], np.int64)[best], similarities[best])
+
+    def _query(self, vector: NDArray[np.float32], k: int) -> Near:
         if k < 1:
-            return Near(np.empty(0, np.int64), np.empty(0, np.float32))
+            return _NOTHING
         found = self._collection.query(
-            query_embeddings=[np.asarray(vector, np.float32)], n_results=k, ids=ids, include=["distances"]
+            query_embeddings=[np.asarray(vector, np.float32)], n_results=k, include=["distances"]
         )
         nos = np.array([int(name) for name in found["ids"][0]], np.int64)
         return Near(nos, 1.0 - np.array(found["distances"][0], np.float32))

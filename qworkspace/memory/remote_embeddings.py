@@ -194,7 +194,8 @@ class RemoteEmbedder:
             return self._client
         missing = self._provider.missing_variables()
         if missing:
-            raise self._error(f"${{{missing[0]}}} is neither in the environment nor in secrets.json", code="no_key")
+            reason = f"${{{missing[0]}}} is neither in the environment nor in secrets.json"
+            raise ModelError(f"{self.id}: {reason}", code="no_key")  # not masked: the name stands where the key would
         return await self._connecting.run("", self._connect)
 
     async def _connect(self) -> httpx2.AsyncClient:
