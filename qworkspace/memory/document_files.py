@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from qworkspace.base.files import real_path
@@ -49,14 +50,10 @@ class Dropbox:
         """The documents, by name; hidden and unfinished files are none."""
         if not self._directory.is_dir():
             return []
-        roots = [real_path(root) for root in (self._workspace / self._directory.relative_to(self._workspace).parts[0],)]
-        home = real_path(self._workspace)
-        inside = [root for root in roots if root.is_relative_to(home)] + [real_path(root) for root in self._allowed]
-        found = []
-        for path in self._files(self._directory, DEEPEST):
-            found.append(self._dropped(path, inside))
-            if len(found) == MOST_FILES:
-                break
+        root = real_path(self._directory)
+        inside = [root] if root.is_relative_to(real_path(self._workspace)) else []
+        inside += map(real_path, self._allowed)
+        found = [self._dropped(path, inside) for path in islice(self._files(self._directory, DEEPEST), MOST_FILES)]
         return sorted(found, key=lambda dropped: dropped.name)
 
     def load(self, dropped: Dropped, elapsed: Callable[[], float]) -> Loaded | None:
@@ -103,9 +100,7 @@ class Dropbox:
         elif not real.is_file():
             reason = "it is no file"
         elif not is_readable_kind(path):
-            reason = (
-                f"{path.suffix or 'a file without an ending'} is not a kind that is read: text, markdown, HTML, PDF"
-            )
+            reason = f"{path.suffix or 'a file without an ending'} is no text, markdown, HTML or PDF"
         elif stat.st_size > LARGEST:
             reason = f"it has {stat.st_size:,} bytes, more than {LARGEST:,}"
         return Dropped(name, real, _stamp(stat), stat.st_size, reason)

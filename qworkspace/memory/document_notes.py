@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from datetime import date
 
 from qworkspace.memory.merging import merge
@@ -72,18 +73,18 @@ def question(document: Document) -> str:
     return f"<document title={document.title!r}>\n{inner}\n</document>"
 
 
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a model says of a long document; without it `missing` says why."""
+
+    text: str = ""
+    missing: str = ""
+
+
 def document_note(
-    document: Document,
-    note: str,
-    source: str,
-    digest: str,
-    *,
-    day: date,
-    language: str,
-    summary: str,
-    unsummarised: str,
+    document: Document, note: str, source: str, digest: str, *, day: date, language: str, summary: Summary
 ) -> str:
-    """The whole note. `summary` is empty without a model; then `unsummarised` says why."""
+    """The whole note, named `note`, of the document `source`, both relative to the workspace."""
     words = WORDS["zh" if language == "zh" else "en"]
     facts = [f"{words['source']}: {link(note, source)}", f"sha256 `{digest}`"]
     facts += [words["pages"].format(document.pages)] if document.pages else []
@@ -94,10 +95,10 @@ def document_note(
     if not is_long(document):
         return "\n\n".join([*parts, f"## {words['text']}", _lowered(document.text)]) + "\n"
     beginning = _beginning(document.text)
-    if summary:
-        parts += [f"## {words['summary']}", summary]
+    if summary.text:
+        parts += [f"## {words['summary']}", _harmless(summary.text)]
     else:
-        parts.append(f"_{words['unsummarised'].format(unsummarised)}_")
+        parts.append(f"_{words['unsummarised'].format(summary.missing)}_")
     headings = _headings(document.text[len(beginning) :])
     parts += [f"## {words['headings']}", headings] if headings else []
     cut = f"_{words['cut'].format(len(beginning), len(document.text))}_"
@@ -125,7 +126,7 @@ def updated(current: str, written: str, new: str, *, day: date, language: str) -
     if result is not None:
         return result.decode()
     heading = WORDS["zh" if language == "zh" else "en"]["changed"].format(day.isoformat())
-    return f"{current.rstrip()}\n\n## {heading}\n\n{_lowered(new)}"
+    return f"{current.rstrip()}\n\n## {heading}\n\n{_HEADING.sub(r'##\1', new)}"
 
 
 def _beginning(text: str) -> str:
@@ -137,10 +138,15 @@ def _beginning(text: str) -> str:
 
 def _headings(text: str) -> str:
     found = [heading.strip("# ").strip() for heading in _HEADING.findall(text)]
-    lines = [f"- {heading[:200]}" for heading in found[:MOST_HEADINGS]]
+    lines = [f"- {_harmless(heading[:200])}" for heading in found[:MOST_HEADINGS]]
     return "\n".join([*lines, "- …"] if len(found) > MOST_HEADINGS else lines)
 
 
 def _lowered(text: str) -> str:
     """Headings two levels down, so that the document's structure stands below the note's own."""
-    return _HEADING.sub(lambda found: f"{'##' if found[1].count('#', 0, 6) < 5 else ''}{found[1]}", text)
+    return _HEADING.sub(lambda found: f"##{found[1]}" if found[1].find(" ") <= 4 else found[1], _harmless(text))
+
+
+def _harmless(text: str) -> str:
+    """Comments of the document cannot pass for marks of provenance."""
+    return text.replace("<!--", "<! --")

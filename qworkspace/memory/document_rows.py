@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -20,6 +20,7 @@ MIGRATIONS: tuple[str, ...] = (
         digest TEXT NOT NULL DEFAULT '',    -- sha256 of the content that was read
         note TEXT NOT NULL DEFAULT '',
         written TEXT NOT NULL DEFAULT '',   -- the note as it was written
+        number INTEGER NOT NULL DEFAULT 0,  -- how often it was written
         reason TEXT NOT NULL DEFAULT '',    -- why it cannot be read; empty when it can
         tries INTEGER NOT NULL DEFAULT 0,
         at TEXT NOT NULL
@@ -27,7 +28,7 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX document_digest ON document (digest) WHERE digest <> '';
     """,
 )
-_COLUMNS = "path, stamp, digest, note, written, reason, tries"
+_COLUMNS = "path, stamp, digest, note, written, number, reason, tries"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class Row:
     digest: str
     note: str
     written: str
+    number: int
     reason: str
     tries: int
 
@@ -67,13 +69,19 @@ class DocumentRows:
         found = await self._database.read(lambda db: _select(db, "digest = ? LIMIT 1", (digest,)))
         return found[0] if found else None
 
-    async def read(self, dropped: Dropped, digest: str, note: str, written: str, now: datetime) -> None:
-        """Its note is written."""
-        await self._put(dropped, now, digest=digest, note=note, written=written, reason="", tries=0)
+    async def is_shared(self, note: str, path: str) -> bool:
+        """Whether another document that is still there has the same note, for it had the same content."""
+        where = "note = ? AND path <> ? AND stamp <> ''"
+        return bool(await self._database.read(lambda db: _select(db, where, (note, path))))
+
+    async def read(self, dropped: Dropped, digest: str, note: str, written: str, number: int, now: datetime) -> None:
+        """Its note is written, for the time `number`."""
+        values = {"digest": digest, "note": note, "written": written, "number": number}
+        await self._put(dropped, now, **values, reason="", tries=0)
 
     async def same(self, dropped: Dropped, known: Row, now: datetime) -> None:
         """Its content has a note already."""
-        values = {"digest": known.digest, "note": known.note, "written": known.written}
+        values = {"digest": known.digest, "note": known.note, "written": known.written, "number": known.number}
         await self._put(dropped, now, **values, reason="", tries=0)
 
     async def refused(self, dropped: Dropped, reason: str, now: datetime) -> None:
@@ -90,10 +98,12 @@ class DocumentRows:
             )
         )
 
-    async def gone(self, paths: Sequence[str]) -> None:
-        """The files are not there. What was read of them stays known; that they were refused is over."""
-        if paths:
-            await self._database.write(lambda db: _gone(db, paths))
+    async def gone(self, present: Collection[str]) -> None:
+        """Only these files are there. What was read of others stays known; that they were refused is over."""
+        rows = await self.all()
+        gone = [row for row in rows.values() if row.path not in present and (row.stamp or not row.digest)]
+        if gone:
+            await self._database.write(lambda db: _gone(db, [row.path for row in gone]))
 
     async def _put(self, dropped: Dropped, now: datetime, **values: str | int) -> None:
         values = {"stamp": dropped.stamp, "at": now.isoformat(), **values}

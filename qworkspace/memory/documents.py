@@ -1,7 +1,7 @@
 """auto_resource: documents dropped into the resource directory become notes in the digest directory.
 
 Each content is read once. A changed document brings its note up to date; when a document is removed its note stays,
-for it is knowledge and says where it comes from. A note that a person has deleted does not come back.
+for it is knowledge and says where it comes from. A note that a person has deleted comes back when its document changes.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ from qworkspace.errors import ModelError, NotFound
 from qworkspace.memory import document_notes, dream_texts
 from qworkspace.memory.asking import Ask, is_no_model, is_outage
 from qworkspace.memory.document_files import Dropbox, Dropped, Loaded
+from qworkspace.memory.document_notes import Summary
 from qworkspace.memory.document_rows import MIGRATIONS, DocumentRows, Row
 from qworkspace.memory.dream_guard import cleaned
 from qworkspace.memory.notes import Author
-from qworkspace.memory.resources import Unreadable
+from qworkspace.memory.resources import Document, Unreadable
 from qworkspace.memory.slugs import day_of, slug
 from qworkspace.memory.vault import AgentMdManager
 
 __all__ = ["MIGRATIONS", "Documents"]
 
+SHOWN = 10  # documents named in one problem
 TRIES = 3
 """Attempts at a summary while the provider is out of order; then the note is written without."""
 
@@ -60,7 +62,6 @@ class Documents:
         self._language = language
         self._rows = DocumentRows(database)
         self._dropbox = Dropbox(workspace, settings.resource_dir, [Path(root) for root in settings.allowed_roots])
-        self._shown: set[str] = set()
         self._lock = asyncio.Lock()
 
     async def read_new(self) -> int:
@@ -69,15 +70,14 @@ class Documents:
         What cannot be read is shown as a problem until it is changed or removed, and not tried again before.
         """
         async with self._lock:
-            rows = await self._rows.all()
             found = await self._threads.run(self._dropbox.look)
+            await self._rows.gone({dropped.name for dropped in found})
+            rows = await self._rows.all()
             written = 0
             for dropped in found:
                 row = rows.get(dropped.name)
                 if row is None or not row.is_of(dropped):
                     written += await self._read(dropped, row)
-            gone = rows.keys() - {dropped.name for dropped in found}
-            await self._rows.gone(sorted(gone))
             await self._show_refused()
             return written
 
@@ -94,42 +94,42 @@ class Documents:
         if known is not None:
             await self._rows.same(dropped, known, self._clock.now())
             return False
-        summary, unsummarised = await self._summary(loaded, row)
+        summary = await self._summary(loaded.document, row)
         if summary is None:
             await self._rows.tried(dropped, self._clock.now())
             return False
-        await self._write(dropped, loaded, row, summary, unsummarised)
+        await self._write(dropped, loaded, row, summary)
         return True
 
-    async def _write(self, dropped: Dropped, loaded: Loaded, row: Row | None, summary: str, unsummarised: str) -> None:
+    async def _write(self, dropped: Dropped, loaded: Loaded, row: Row | None, summary: Summary) -> None:
         """Write the note, once even over a crash, and remember what was written."""
         document, source, digest = loaded.document, dropped.name, loaded.digest
-        note = row.note if row is not None and row.note else await self._free_name(source, digest)
+        before = row if row is not None and row.note and not await self._rows.is_shared(row.note, source) else None
+        note = before.note if before is not None else await self._free_name(source, digest)
         day = day_of(self._vault.today()) or self._clock.now().date()
         language = dream_texts.language(self._language, document.text)
-        new = document_notes.document_note(
-            document, note, source, digest, day=day, language=language, summary=summary, unsummarised=unsummarised
-        )
-        before = row.written if row is not None else ""
-        edit = _updating(before, new, day, language)
-        await self._vault.edit(note, edit, by=Author("resource"), key=f"document/{source}/{digest}")
-        await self._rows.read(dropped, digest, note, new, self._clock.now())
+        new = document_notes.document_note(document, note, source, digest, day=day, language=language, summary=summary)
+        number = row.number + 1 if row is not None else 1
+        edit = _updating(before.written if before is not None else "", new, day, language)
+        key = f"document/{source}/{number}/{digest}"
+        change = await self._vault.edit(note, edit, by=Author("resource"), key=key)
+        if change.repeated:  # written before a crash, perhaps with another summary
+            new = (await self._vault.read(note)).text
+        await self._rows.read(dropped, digest, note, new, number, self._clock.now())
 
-    async def _summary(self, loaded: Loaded, row: Row | None) -> tuple[str | None, str]:
-        """(summary, why there is none); the summary is None when it is worth trying again later."""
-        document = loaded.document
+    async def _summary(self, document: Document, row: Row | None) -> Summary | None:
+        """What the model says; None when it is worth trying again later."""
         if not document_notes.is_long(document):
-            return "", ""
+            return Summary()
         language = dream_texts.language(self._language, document.text)
         question = document_notes.question(document)
         try:
             answer = await self._ask(document_notes.SYSTEM[language], question, purpose="resource")
         except ModelError as error:
             if is_outage(error) and not is_no_model(error) and (row.tries if row is not None else 0) < TRIES - 1:
-                return None, ""
-            return "", "no model was connected" if is_no_model(error) else error.message.rstrip(".")
-        summary = cleaned(answer).strip()[: document_notes.SUMMARY_CHARS]
-        return summary, "" if summary else "the model gave none"
+                return None
+            return Summary(missing="no model was connected" if is_no_model(error) else error.message.rstrip("."))
+        return Summary(cleaned(answer).strip()[: document_notes.SUMMARY_CHARS], missing="the model gave none")
 
     async def _free_name(self, source: str, digest: str) -> str:
         """The note for a document: named after it, unless another note has that name."""
@@ -145,14 +145,16 @@ class Documents:
         return f"{self._digest_dir}/{stem}-{digest[:16]}.md"
 
     async def _show_refused(self) -> None:
-        """One problem for each document that cannot be read, and none for those that can."""
-        refused = {f"document/{self._agent_id}/{row.path}": row for row in await self._rows.all_refused()}
-        for key in self._shown - refused.keys():
+        """One problem that names what cannot be read, until it is changed or removed."""
+        key = f"documents/{self._agent_id}"
+        refused = await self._rows.all_refused()
+        if not refused:
             self._problems.clear(key)
-        for key, row in refused.items():
-            message = f"{row.path} cannot be read into memory: {row.reason}"
-            self._problems.report(key, message, severity="warning", agent_id=self._agent_id)
-        self._shown = set(refused)
+            return
+        names = "; ".join(f"{row.path}: {row.reason}" for row in refused[:SHOWN])
+        more = f"; and {len(refused) - SHOWN} more" if len(refused) > SHOWN else ""
+        message = f"cannot be read into memory: {names}{more}"
+        self._problems.report(key, message, severity="warning", agent_id=self._agent_id)
 
     def _stopwatch(self) -> Callable[[], float]:
         began = self._clock.monotonic()
