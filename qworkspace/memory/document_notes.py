@@ -126,7 +126,8 @@ def updated(current: str, written: str, new: str, *, day: date, language: str) -
     if result is not None:
         return result.decode()
     heading = WORDS["zh" if language == "zh" else "en"]["changed"].format(day.isoformat())
-    return f"{current.rstrip()}\n\n## {heading}\n\n{_HEADING.sub(r'##\1', new)}"
+    below = _HEADING.sub(r"##\1", new)
+    return f"{current.rstrip()}\n\n## {heading}\n\n{below}"
 
 
 def _beginning(text: str) -> str:

@@ -76,13 +76,12 @@ class DocumentRows:
 
     async def read(self, dropped: Dropped, digest: str, note: str, written: str, number: int, now: datetime) -> None:
         """Its note is written, for the time `number`."""
-        values = {"digest": digest, "note": note, "written": written, "number": number}
+        values: dict[str, str | int] = {"digest": digest, "note": note, "written": written, "number": number}
         await self._put(dropped, now, **values, reason="", tries=0)
 
     async def same(self, dropped: Dropped, known: Row, now: datetime) -> None:
         """Its content has a note already."""
-        values = {"digest": known.digest, "note": known.note, "written": known.written, "number": known.number}
-        await self._put(dropped, now, **values, reason="", tries=0)
+        await self.read(dropped, known.digest, known.note, known.written, known.number, now)
 
     async def refused(self, dropped: Dropped, reason: str, now: datetime) -> None:
         """It cannot be read; what was read of it before is still in its note."""
