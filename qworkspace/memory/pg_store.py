@@ -1,0 +1,242 @@
+"""Long-term memory's rows in PostgreSQL: a pool of connections, storing, deleting, embedding, looking for.
+
+Imports psycopg: import this module where a connection is wanted, not at start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Any
+
+from psycopg import AsyncConnection, sql
+from psycopg.rows import class_row
+from psycopg_pool import AsyncConnectionPool
+
+from qworkspace.base.tasks import Threads
+from qworkspace.config.memory import PostgresConfig
+from qworkspace.errors import InvalidInput, Unavailable
+from qworkspace.memory.outbox import Entry
+from qworkspace.memory.pg_connection import Target, explained
+from qworkspace.memory.pg_rows import Row, rows_of, written
+from qworkspace.memory.pg_schema import ITERATIVE, STEPS, VectorTable, prepare, vector_table
+from qworkspace.memory.tokens import terms
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+ANSWER_SECONDS = 30.0  # the longest that one exchange may take
+WAIT_SECONDS = 2.0  # for a connection to be free
+CANDIDATES = 50  # of each signal
+MOST_TERMS = 24  # of a question
+COMMON = 1_000  # a term in that many rows finds nothing by itself; it only counts for rows that others have found
+
+_COLUMNS = ("turn_id", "part", "agent_id", "session_id", "user_id", "at", "day", "text", "terms", "embed")
+_INSERT = (
+    f"INSERT INTO qworkspace_turn (namespace, {', '.join(_COLUMNS)})"
+    f" VALUES (%(namespace)s, {', '.join(f'%({name})s' for name in _COLUMNS)}) ON CONFLICT DO NOTHING"
+)
+_FORGET = "DELETE FROM qworkspace_turn WHERE namespace = %s AND session_id = %s AND agent_id = %s"
+_FREQUENCIES = """
+    SELECT q.term, (SELECT count(*) FROM (
+        SELECT 1 FROM qworkspace_turn t WHERE t.namespace = %s AND t.terms @> ARRAY[q.term] LIMIT %s) AS found)
+    FROM unnest(%s::text[]) AS q(term)"""
+_SIZE = "SELECT greatest(reltuples, 0)::float8 FROM pg_class WHERE oid = 'qworkspace_turn'::regclass"
+_FOUND = """
+    SELECT t.turn_id, t.part, t.session_id, t.day, t.text,
+        (SELECT coalesce(sum(q.weight), 0)::float8 FROM unnest(%(terms)s::text[], %(weights)s::float8[])
+            AS q(term, weight) WHERE q.term = ANY (t.terms)) AS words,
+        {similarity} AS similarity"""
+_FILTER = """
+    t.namespace = %(namespace)s AND (%(user)s::text = '' OR t.user_id = %(user)s)
+    AND (%(since)s::date IS NULL OR t.day >= %(since)s) AND (%(until)s::date IS NULL OR t.day <= %(until)s)"""
+_SIMILARITY = "(1 - (v.vector <=> %(vector)s::vector))::float8"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A row that was found. `words` is the share of the question's words (the rare ones count more), 0-1."""
+
+    turn_id: str
+    part: str
+    session_id: str
+    day: date
+    text: str
+    words: float
+    similarity: float | None
+
+
+class PgStore:
+    """The rows of one namespace. What fails raises `Unavailable`, or `InvalidInput` for what the server refuses."""
+
+    def __init__(
+        self, config: PostgresConfig, *, namespace: str, agent_id: str, threads: Threads, steps: Sequence[str] = STEPS
+    ) -> None:
+        self._config = config
+        self._target = Target.of(config)
+        self._namespace = namespace
+        self._agent_id = agent_id
+        self._threads = threads
+        self._steps = steps
+        self._pool: AsyncConnectionPool[AsyncConnection] | None = None
+        self._version: tuple[int, ...] = ()
+        self._vectors: VectorTable | None = None
+
+    async def open(self) -> None:
+        """Connect, make the tables, keep connections at hand. Does nothing when it is open."""
+        if self._pool is not None:
+            return
+        async with explained(self._target):
+            connection = await AsyncConnection.connect(**self._target.options)
+            async with connection, asyncio.timeout(ANSWER_SECONDS):
+                self._version = await prepare(connection, self._steps)
+        pool: AsyncConnectionPool[AsyncConnection] = AsyncConnectionPool(
+            kwargs=self._target.options,
+            min_size=min(self._config.pool_minconn, self._config.pool_maxconn),
+            max_size=self._config.pool_maxconn,
+            open=False,
+            check=AsyncConnectionPool.check_connection,
+            timeout=WAIT_SECONDS,
+            name=f"memory-{self._agent_id}",
+        )
+        self._pool = pool
+        await pool.open()
+
+    async def close(self) -> None:
+        """Give all connections back. Idempotent; `open` connects again."""
+        pool, self._pool, self._vectors = self._pool, None, None
+        if pool is not None:
+            await pool.close()
+
+    async def deliver(self, entries: Sequence[Entry]) -> None:
+        """Store turns and delete sessions, in order, all or nothing. What is stored already stays as it is."""
+        rows = await self._threads.run(lambda: [_rows(entry) for entry in entries])
+        async with self._connection() as connection, connection.cursor() as cursor:
+            for entry, made in zip(entries, rows, strict=True):
+                if entry.kind == "forget":
+                    await cursor.execute(_FORGET, (self._namespace, entry.session_id, self._agent_id))
+                elif made:
+                    await cursor.executemany(_INSERT, [row.facts | {"namespace": self._namespace} for row in made])
+
+    async def use_vectors(self, embedder: str, dimensions: int) -> None:
+        """From now on vectors are those of this embedder."""
+        async with self._connection() as connection:
+            self._vectors = await vector_table(connection, embedder, dimensions, self._version)
+
+    async def without_vector(self, limit: int, since: datetime | None = None) -> list[tuple[str, str, str]]:
+        """(turn, part, text) of rows that are to be embedded and are not yet, newest first."""
+        query = sql.SQL(
+            "SELECT t.turn_id, t.part, t.text FROM qworkspace_turn t LEFT JOIN {} v USING (namespace, turn_id, part)"
+            " WHERE t.namespace = %s AND t.embed AND v.part IS NULL AND (%s::timestamptz IS NULL OR t.at >= %s)"
+            " ORDER BY t.at DESC LIMIT %s"
+        ).format(self._table.name)
+        async with self._connection() as connection:
+            cursor = await connection.execute(query, (self._namespace, since, since, limit))
+            return await cursor.fetchall()
+
+    async def set_vectors(self, vectors: Sequence[tuple[str, str, NDArray[np.float32] | None]]) -> None:
+        """(turn, part, vector): None for a text that the embedder will not take. Rows that have gone are left out."""
+        query = sql.SQL(
+            "INSERT INTO {} SELECT t.namespace, t.turn_id, t.part, %s::vector FROM qworkspace_turn t"
+            " WHERE t.namespace = %s AND t.turn_id = %s AND t.part = %s ON CONFLICT DO NOTHING"
+        ).format(self._table.name)
+        values = await self._threads.run(
+            lambda: [(written(vector), self._namespace, turn, part) for turn, part, vector in vectors]
+        )
+        async with self._connection() as connection, connection.cursor() as cursor:
+            await cursor.executemany(query, values)
+
+    async def search(
+        self,
+        terms: Sequence[str],
+        vector: NDArray[np.float32] | None,
+        *,
+        user: str = "",
+        since: date | None = None,
+        until: date | None = None,
+    ) -> list[Kept]:
+        """The best rows by words, and the best by vector when there is one; in no order.
+
+        `user` limits it to what that user has said and was told; empty: everybody.
+        """
+        with_vector = vector is not None and self._vectors is not None
+        facts: dict[str, Any] = {
+            "namespace": self._namespace,
+            "user": user,
+            "since": since,
+            "until": until,
+            "limit": CANDIDATES,
+            "vector": await self._threads.run(written, vector) if with_vector else None,
+        }
+        async with self._connection() as connection:
+            facts |= await self._weighed(connection, list(dict.fromkeys(terms))[:MOST_TERMS])
+            found = await self._by_words(connection, facts, with_vector) if facts["rare"] else []
+            if with_vector:
+                found += await self._by_vector(connection, facts)
+        return list({(row.turn_id, row.part): row for row in found}.values())
+
+    async def _weighed(self, connection: AsyncConnection, words: list[str]) -> dict[str, Any]:
+        """The words' shares of the question, by how rare they are here, and those that rows are looked up by."""
+        cursor = await connection.execute(_FREQUENCIES, (self._namespace, COMMON, words))
+        counts: list[tuple[str, int]] = await cursor.fetchall()
+        row = await (await connection.execute(_SIZE)).fetchone()
+        total = max([row[0] if row else 0.0, float(COMMON), *(float(count) for _, count in counts)])
+        rarity = {term: math.log(1 + total / (count + 0.5)) for term, count in counts}
+        everything = sum(rarity.values()) or 1.0
+        known = [(term, count) for term, count in counts if count]
+        rare = [term for term, count in known if count < COMMON] or [term for term, _ in known]
+        weights = [value / everything for value in rarity.values()]
+        return {"terms": list(rarity), "weights": weights, "rare": rare}
+
+    async def _by_words(self, connection: AsyncConnection, facts: dict[str, Any], with_vector: bool) -> list[Kept]:
+        joined = sql.SQL("LEFT JOIN {} v USING (namespace, turn_id, part)").format(self._table.name)
+        query = sql.SQL(
+            _FOUND + " FROM qworkspace_turn t {joined} WHERE t.terms && %(rare)s::text[] AND " + _FILTER +
+            " ORDER BY words DESC, t.at DESC LIMIT %(limit)s"
+        ).format(
+            similarity=sql.SQL(_SIMILARITY if with_vector else "NULL::float8"),
+            joined=joined if with_vector else sql.SQL(""),
+        )  # fmt: skip
+        return await _kept(connection, query, facts)
+
+    async def _by_vector(self, connection: AsyncConnection, facts: dict[str, Any]) -> list[Kept]:
+        await connection.execute("SET LOCAL hnsw.ef_search = 100")
+        if self._version >= ITERATIVE:  # an index scan goes on until the filters leave enough
+            await connection.execute("SET LOCAL hnsw.iterative_scan = relaxed_order")
+        query = sql.SQL(
+            _FOUND + " FROM {table} v JOIN qworkspace_turn t USING (namespace, turn_id, part)"
+            " WHERE v.namespace = %(namespace)s AND v.vector IS NOT NULL AND " + _FILTER +
+            " ORDER BY v.vector <=> %(vector)s::vector LIMIT %(limit)s"
+        ).format(similarity=sql.SQL(_SIMILARITY), table=self._table.name)  # fmt: skip
+        return await _kept(connection, query, facts)
+
+    @property
+    def _table(self) -> VectorTable:
+        if self._vectors is None:
+            raise Unavailable("the vectors of long-term memory are not ready yet")
+        return self._vectors
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[AsyncConnection]:
+        """A connection inside a transaction, with a limit on the time."""
+        if self._pool is None:
+            raise Unavailable(f"{self._target} is not connected")
+        async with explained(self._target), asyncio.timeout(ANSWER_SECONDS), self._pool.connection() as connection:
+            yield connection
+
+
+def _rows(entry: Entry) -> list[Row]:
+    if entry.kind == "broken":
+        raise InvalidInput("a turn that waited to be stored was damaged on the disk; the conversation still has it")
+    return rows_of(entry.record, terms) if entry.record is not None else []
+
+
+async def _kept(connection: AsyncConnection, query: sql.Composed, facts: dict[str, Any]) -> list[Kept]:
+    async with connection.cursor(row_factory=class_row(Kept)) as cursor:
+        await cursor.execute(query, facts)
+        return await cursor.fetchall()
