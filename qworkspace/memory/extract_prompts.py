@@ -34,7 +34,8 @@ Answer with JSON only, {MOST_FACTS} facts at most, {{"facts": []}} when nothing 
 "when": "YYYY-MM-DD or empty", "turn": 1, "supersedes": ""}}]}}
 "turn" is the number in brackets before the messages from which the fact is taken."""
 
-_ZH = f"""你负责维护一个助手的长期记忆。下面给出用户与助手对话的一部分。请挑出在以后的对话中仍然值得知道的内容：用户是谁，\
+_ZH = f"""你负责维护一个助手的长期记忆。下面给出用户与助手对话的一部分。\
+请挑出在以后的对话中仍然值得知道的内容：用户是谁，\
 \
 用户生活中的人、地点和事物，\
 偏好，决定，计划和约定，用户项目的事实，助手应当怎样为用户工作，以及用户要求记住的内容。
