@@ -111,11 +111,6 @@ class Dreamer:
         """Whether a note of a day before today is not worked in. Quick: reads no note that has not changed."""
         return await self._backlog.due_before(self._today())
 
-    async def undo_interests(self, group: str) -> bool:
-        """Bring back the interests.yaml from before that dream, while it is the last one; whether that was done."""
-        async with self._lock:
-            return await self._writer.undo_interests(group)
-
     def _today(self) -> date:
         return day_of(self._vault.today()) or self._clock.now().date()
 

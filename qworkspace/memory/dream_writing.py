@@ -12,7 +12,7 @@ from qworkspace.base.problems import Problems
 from qworkspace.base.tasks import Threads
 from qworkspace.errors import QworkspaceError
 from qworkspace.memory.dream_store import Changed, Plan
-from qworkspace.memory.interests import INTERESTS, Interests, load_interests, merged_topics, write_interests
+from qworkspace.memory.interests import INTERESTS, dump_interests, merged_topics, read_interests
 from qworkspace.memory.merging import merge
 from qworkspace.memory.notes import Author
 from qworkspace.memory.topics import topic_note, with_topic
@@ -63,7 +63,8 @@ class Writer:
             sources = [path for path in topic.paths if path != note]
             edit = _adding(note, topic.title, added, sources, plan.language)
             changes += await self._edit(plan, note, edit)
-        await self._threads.run(self._write_interests, plan)
+        if plan.findings:
+            await self._write_interests(plan)
         return changes
 
     async def _edit(self, plan: Plan, note: str, edit: Callable[[str], str]) -> list[Changed]:
@@ -99,33 +100,26 @@ class Writer:
     def _groups(self) -> list[Path]:
         return sorted(path for path in self._backups.iterdir() if path.name.startswith("dream_"))
 
-    def _write_interests(self, plan: Plan) -> None:
+    async def _write_interests(self, plan: Plan) -> None:
         """Bring the topics up to date. A file that a person has broken is left for the person to mend."""
-        path = self._workspace / INTERESTS
-        old = Interests(problem=f"{INTERESTS} is a link") if path.is_symlink() else load_interests(path)
-        if old.problem:
-            self._problems.report(
-                f"interests/{self._agent_id}",
-                f"{old.problem}; dream leaves it alone until it is mended or deleted",
-                severity="warning",
-                agent_id=self._agent_id,
-            )
-            return
-        self._problems.clear(f"interests/{self._agent_id}")
-        new = merged_topics(old, [found.topic for found in plan.findings], date.fromisoformat(plan.day))
-        if plan.findings and new.topics != old.topics:
-            write_interests(path, new)
+        broken = ""
+        topics, day = [found.topic for found in plan.findings], date.fromisoformat(plan.day)
 
-    async def undo_interests(self, group: str) -> bool:
-        """Bring back the interests.yaml of before that dream; False when a later one wrote it, or it was not there."""
-        return await self._threads.run(self._restore_interests, group)
+        def edit(text: str) -> str:
+            nonlocal broken
+            old = read_interests(text.encode())
+            broken = old.problem
+            new = merged_topics(old, topics, day)
+            return text if broken or new.topics == old.topics else dump_interests(new)
 
-    def _restore_interests(self, group: str) -> bool:
-        backup = self._backups / group / INTERESTS
-        if not backup.is_file() or self._groups()[-1].name != group:
-            return False
-        write_atomic(self._workspace / INTERESTS, backup.read_bytes())
-        return True
+        author = Author("dream", group=plan.group)
+        await self._vault.edit(INTERESTS, edit, by=author, key=f"{plan.key}/{INTERESTS}")
+        key = f"interests/{self._agent_id}"
+        if broken:
+            message = f"{broken}; dream leaves it alone until it is mended or deleted"
+            self._problems.report(key, message, severity="warning", agent_id=self._agent_id)
+        else:
+            self._problems.clear(key)
 
 
 def _merged(base: str, current: str, new: str) -> str:

@@ -8,7 +8,6 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
-from qworkspace.base.files import write_atomic
 from qworkspace.base.text import clean_text
 from qworkspace.memory.slugs import day_of, slug
 
@@ -73,19 +72,13 @@ def read_interests(data: bytes, name: str = INTERESTS) -> Interests:
     return Interests(_date(value.get("date")), topics, problem)
 
 
-def dump_interests(interests: Interests) -> bytes:
+def dump_interests(interests: Interests) -> str:
     """The file's content."""
     import yaml  # heavy, and only needed by who writes interests
 
     day = interests.date.isoformat() if interests.date else None
     topics = [{key: _plain(value) for key, value in asdict(topic).items()} for topic in interests.topics]
-    text = yaml.safe_dump({"date": day, "topics": topics}, allow_unicode=True, sort_keys=False, width=120)
-    return clean_text(text).encode("utf-8")
-
-
-def write_interests(path: Path, interests: Interests) -> None:
-    """Replace the file atomically. Blocks: call it in a thread."""
-    write_atomic(path, dump_interests(interests))
+    return str(yaml.safe_dump({"date": day, "topics": topics}, allow_unicode=True, sort_keys=False, width=120))
 
 
 def merged_topics(old: Interests, new: Sequence[Topic], today: date) -> Interests:
