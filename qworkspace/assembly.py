@@ -110,7 +110,7 @@ class Assembly:
         self.filing = ProblemsToInbox(self.inbox, problems, bus)
         self.auth = Auth(self._database, token=self._access_token, clock=clock)
         self.models = ModelSource(self.home_config, threads=threads, search=self._remembered)
-        self.memory = DaemonMemory(threads, clock)
+        self.memory = DaemonMemory(threads, clock, config.home)
         shared = SharedServices(
             clock=clock,
             threads=threads,

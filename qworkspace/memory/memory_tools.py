@@ -17,7 +17,7 @@ from qworkspace.memory.vault import AgentMdManager
 File = Literal["today", "MEMORY.md", "PROFILE.md", "AGENTS.md"]
 TODAY: Literal["today"] = "today"
 
-Open = Callable[[], Awaitable[AgentMdManager]]
+Ready = Callable[[], Awaitable[None]]
 Search = Callable[[Query], Awaitable[Found]]
 
 
@@ -64,8 +64,8 @@ class WriteArgs(BaseModel):
         return self
 
 
-def memory_tools(vault: AgentMdManager, open_vault: Open, search: Search, language: str) -> list[MemoryTool]:
-    """The three tools. `open_vault` gives the vault ready for changes."""
+def memory_tools(vault: AgentMdManager, ready: Ready, search: Search, language: str) -> list[MemoryTool]:
+    """The three tools. After `ready` the vault may be changed."""
     words = words_of(language)
 
     async def find(scope: Scope, args: SearchArgs) -> str:
@@ -78,11 +78,11 @@ def memory_tools(vault: AgentMdManager, open_vault: Open, search: Search, langua
 
     async def write(scope: Scope, args: WriteArgs) -> str:
         author = Author("tool", scope.session_id, scope.turn_id)
-        opened = await open_vault()
+        await ready()
         if args.file == TODAY:
-            change = await opened.append(opened.today(), as_lines(args.text), by=author)
+            change = await vault.append(vault.today(), as_lines(args.text), by=author)
             return f"kept in {change.path}"
-        change = await opened.replace_section(args.file, args.section.strip("# \t\n"), args.text, by=author)
+        change = await vault.replace_section(args.file, args.section.strip("# \t\n"), args.text, by=author)
         return f"{change.path} has said so already" if change.repeated else f"kept in {change.path} ({change.id})"
 
     def written(args: WriteArgs) -> str:

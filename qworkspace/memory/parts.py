@@ -16,8 +16,9 @@ from qworkspace.base.problems import Problems
 from qworkspace.base.tasks import Tasks, Threads
 from qworkspace.config.home import HomeConfig
 from qworkspace.config.memory import MemoryConfig
-from qworkspace.memory.contract import MemoryBackends
-from qworkspace.memory.embeddings import Embedders
+from qworkspace.memory.contract import BaseMemoryManager, MemoryBackends
+from qworkspace.memory.embeddings import Embedder, Embedders
+from qworkspace.memory.vector_stores import VectorStores
 from qworkspace.sessions.store import SessionStore
 
 if TYPE_CHECKING:
@@ -30,26 +31,21 @@ Tell = Callable[[str, str, str], Awaitable[None]]
 
 
 class DaemonMemory:
-    """What the memories of all agents share: backends, embedders, one place for whoever indexes, one actor per agent.
+    """What the memories of all agents share: backends, embedders, vector stores, one place for whoever indexes.
 
-    Making it costs nothing; embedders are made when the first memory needs one.
+    Of each agent one memory acts. `state_dir` names the agent.
     """
 
-    def __init__(self, threads: Threads, clock: Clock, backends: MemoryBackends | None = None) -> None:
-        self.backends = backends if backends is not None else MemoryBackends()
+    def __init__(self, threads: Threads, clock: Clock, home: Path) -> None:
+        self.backends = MemoryBackends()
+        self.embedders = Embedders(threads, clock)
+        self.stores = VectorStores(home / ".daemon" / "chroma", owner=str(home))
         self.indexing = asyncio.Semaphore(1)
         self.tasks = Tasks("memory")
         self._threads = threads
-        self._clock = clock
-        self._embedders: Embedders | None = None
         self._actors: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-
-    @property
-    def embedders(self) -> Embedders:
-        """The embedders; loading one is their own business."""
-        if self._embedders is None:
-            self._embedders = Embedders(self._threads, self._clock)
-        return self._embedders
+        self._acting: dict[str, BaseMemoryManager] = {}
+        self._ending: dict[str, asyncio.Task[None]] = {}
 
     def actor(self, state_dir: Path) -> asyncio.Lock:
         """The lock that whoever changes this agent's queue, notes or index by itself holds meanwhile.
@@ -62,18 +58,44 @@ class DaemonMemory:
             lock = self._actors[key] = asyncio.Lock()
         return lock
 
+    def acting(self, state_dir: Path) -> BaseMemoryManager | None:
+        """The memory of the agent that acts now."""
+        return self._acting.get(str(state_dir))
+
+    def begin(self, state_dir: Path, memory: BaseMemoryManager) -> None:
+        """This one acts from now on."""
+        self._acting[str(state_dir)] = memory
+
+    def end(self, state_dir: Path, memory: BaseMemoryManager, quiet: asyncio.Task[None]) -> None:
+        """It acts no more; what it had begun is over when `quiet` is."""
+        key = str(state_dir)
+        if self._acting.get(key) is memory:
+            del self._acting[key]
+        self._ending[key] = quiet
+        quiet.add_done_callback(lambda task: self._forget(key, task))
+
+    async def until_quiet(self, state_dir: Path) -> None:
+        """Return when the memory that acted before has nothing under way any more."""
+        ending = self._ending.get(str(state_dir))
+        if ending is not None:
+            await asyncio.wait({ending})
+
+    def _forget(self, key: str, quiet: asyncio.Task[None]) -> None:
+        if self._ending.get(key) is quiet:
+            del self._ending[key]
+
     async def close(self) -> None:
-        """End the searches that nobody waits for, and close the embedders. Idempotent."""
+        """End the searches that nobody waits for, close embedders and stores. Idempotent."""
         await self.tasks.close("the daemon stops")
-        if self._embedders is not None:
-            await self._embedders.close()
+        await self.embedders.close()
+        await self._threads.run(self.stores.close)
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryParts:
     """What one agent's memory works with. `config` and `language` are those it was made for; the rest is asked anew.
 
-    `home()` is config.json as it is now, `zone()` the user's time zone.
+    `home()` is config.json as it is now, `zone()` the user's time zone, `dreams()` whether notes are consolidated.
     """
 
     agent_id: str
@@ -83,6 +105,7 @@ class MemoryParts:
     language: Language
     home: Callable[[], HomeConfig]
     zone: Callable[[], tzinfo]
+    dreams: Callable[[], bool]
     sessions: SessionStore
     ask: Ask
     tell: Tell
@@ -91,3 +114,10 @@ class MemoryParts:
     threads: Threads
     problems: Problems
     bus: EventBus
+
+    @property
+    def embedder(self) -> Embedder:
+        """What makes the agent's vectors by the configuration as it is now."""
+        home = self.home()
+        embedding = self.config.embedding or home.embedding
+        return self.daemon.embedders.of(embedding, home.providers.get(embedding.provider))

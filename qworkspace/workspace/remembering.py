@@ -72,6 +72,7 @@ def memory_parts(workspace: Workspace, services: ServiceManager) -> MemoryParts:
         language=config.language,
         home=lambda: home_now(shared.config),
         zone=lambda: zone_now(shared.config),
+        dreams=lambda: bool(current.workspace.config.cron.dream_cron),
         sessions=services.get(SESSIONS),
         ask=ask,
         tell=tell,

@@ -132,7 +132,7 @@ class ApiBench:
             models=cast(Any, None),
             approvals=self.approvals,
             inbox=self.inbox,
-            memory=DaemonMemory(self.threads, self.clock),
+            memory=DaemonMemory(self.threads, self.clock, home),
             metrics=self.metrics,
         )
         self.registry = WorkspaceRegistry(self.shared, cast(Any, lambda workspace: Scripted(self, workspace)))
