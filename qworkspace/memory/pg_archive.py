@@ -20,12 +20,17 @@ from qworkspace.memory.pg_ranking import PREFIX, WEAK_VECTORS, hits_of
 from qworkspace.memory.pg_vectors import VectorWork
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from qworkspace.memory.pg_store import PgStore
 
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 60.0
 AWAY = "local files alone were searched: the long-term database cannot be reached"
 FAILED = "local files alone were searched: the long-term database has failed"
+BY_WORDS = "the long-term database was searched by words alone"
+QUESTION_SECONDS = 1.0
 SLOW = "local files alone were searched: the long-term database has not answered in time"
 
 
@@ -136,13 +141,7 @@ class Archive:
         return [], SLOW
 
     async def _look(self, store: PgStore, query: Query, terms: tuple[str, ...], user: str) -> tuple[list[Hit], str]:
-        work, vector, partial = self._vectors, None, ""
-        if work is not None and work.ready:
-            partial = "" if work.idle else "the long-term database is still being embedded"
-            try:
-                vector = await self._parts.embedder.embed_query(query.text)
-            except ModelError as error:
-                partial = f"the long-term database was searched by words alone: {error.message}"
+        vector, partial = await self._question(query.text)
         try:
             rows = await store.search(terms, vector, user=user, since=query.since, until=query.until)
         except QworkspaceError as error:
@@ -150,6 +149,20 @@ class Archive:
             return [], FAILED
         hits = hits_of(rows, self._parts.vectors)
         return [hit for hit in hits if hit.path.startswith(query.path_prefix)], partial
+
+    async def _question(self, text: str) -> tuple[NDArray[np.float32] | None, str]:
+        """The question's vector, and why not every row can be compared with it. Waits for it a moment at most."""
+        work = self._vectors
+        if work is None or not work.ready:
+            return None, "" if self._parts.embedder.id == "none" else f"{BY_WORDS}: it has no vectors yet"
+        asking = self._tasks.start(_vector(self._parts.embedder, text), name="question")
+        patience = min(QUESTION_SECONDS, self._parts.search_timeout / 2) if self._parts.embedder.ready else 0.0
+        if not await ends_within(asking, patience, self._parts.clock):
+            return None, f"{BY_WORDS}: the question's vector is not ready yet"
+        found = asking.result()
+        if isinstance(found, str):
+            return None, f"{BY_WORDS}: {found}"
+        return found, "" if work.idle else "the long-term database is still being embedded"
 
     async def _carry(self) -> None:
         """Connect, carry, and after a failure do so again, later and later until something has been carried."""
@@ -257,3 +270,11 @@ class Archive:
 
     def _crashed(self, name: str, error: BaseException) -> None:
         self._report(f"{name} has failed ({type(error).__name__}: {error}); see the log")
+
+
+async def _vector(embedder: Embedder, text: str) -> NDArray[np.float32] | str:
+    """The question's vector, or why there is none."""
+    try:
+        return await embedder.embed_query(text)
+    except ModelError as error:
+        return error.message

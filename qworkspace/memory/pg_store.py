@@ -23,7 +23,7 @@ from qworkspace.errors import InvalidInput, Unavailable
 from qworkspace.memory.outbox import Entry
 from qworkspace.memory.pg_connection import Target, explained
 from qworkspace.memory.pg_rows import Row, rows_of, written
-from qworkspace.memory.pg_schema import ITERATIVE, STEPS, VectorTable, prepare, vector_table
+from qworkspace.memory.pg_schema import HNSW, ITERATIVE, STEPS, VectorTable, prepare, vector_table
 from qworkspace.memory.tokens import terms
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ _INSERT = (
 _FORGET = "DELETE FROM qworkspace_turn WHERE namespace = %s AND session_id = %s AND agent_id = %s"
 _FREQUENCIES = """
     SELECT q.term, (SELECT count(*) FROM (
-        SELECT 1 FROM qworkspace_turn t WHERE t.namespace = %s AND t.terms @> ARRAY[q.term] LIMIT %s) AS found)
+        SELECT 1 FROM qworkspace_turn t WHERE t.namespace = %s AND t.terms @> ARRAY[q.term] LIMIT %s) AS found),
+        (SELECT reltuples::float8 FROM pg_class WHERE oid = 'qworkspace_turn'::regclass)
     FROM unnest(%s::text[]) AS q(term)"""
-_SIZE = "SELECT greatest(reltuples, 0)::float8 FROM pg_class WHERE oid = 'qworkspace_turn'::regclass"
 _FOUND = """
     SELECT t.turn_id, t.part, t.session_id, t.day, t.text,
         (SELECT coalesce(sum(q.weight), 0)::float8 FROM unnest(%(terms)s::text[], %(weights)s::float8[])
@@ -96,11 +96,12 @@ class PgStore:
             async with connection, asyncio.timeout(ANSWER_SECONDS):
                 self._version = await prepare(connection, self._steps)
         pool: AsyncConnectionPool[AsyncConnection] = AsyncConnectionPool(
-            kwargs=self._target.options,
+            kwargs=self._target.options | {"autocommit": True},
             min_size=min(self._config.pool_minconn, self._config.pool_maxconn),
             max_size=self._config.pool_maxconn,
             open=False,
             check=AsyncConnectionPool.check_connection,
+            configure=lambda connection: _index_settings(connection, self._version),
             timeout=WAIT_SECONDS,
             name=f"memory-{self._agent_id}",
         )
@@ -116,7 +117,7 @@ class PgStore:
     async def deliver(self, entries: Sequence[Entry]) -> None:
         """Store turns and delete sessions, in order, all or nothing. What is stored already stays as it is."""
         rows = await self._threads.run(lambda: [_rows(entry) for entry in entries])
-        async with self._connection() as connection, connection.cursor() as cursor:
+        async with self._connection() as connection, connection.transaction(), connection.cursor() as cursor:
             for entry, made in zip(entries, rows, strict=True):
                 if entry.kind == "forget":
                     await cursor.execute(_FORGET, (self._namespace, entry.session_id, self._agent_id))
@@ -148,7 +149,7 @@ class PgStore:
         values = await self._threads.run(
             lambda: [(written(vector), self._namespace, turn, part) for turn, part, vector in vectors]
         )
-        async with self._connection() as connection, connection.cursor() as cursor:
+        async with self._connection() as connection, connection.transaction(), connection.cursor() as cursor:
             await cursor.executemany(query, values)
 
     async def search(
@@ -175,45 +176,46 @@ class PgStore:
         }
         async with self._connection() as connection:
             facts |= await self._weighed(connection, list(dict.fromkeys(terms))[:MOST_TERMS])
-            found = await self._by_words(connection, facts, with_vector) if facts["rare"] else []
-            if with_vector:
-                found += await self._by_vector(connection, facts)
+            wanted = [query for query, wanted in self._queries(with_vector) if wanted or facts["rare"]]
+            if not wanted:
+                return []
+            async with connection.cursor(row_factory=class_row(Kept)) as cursor:
+                await cursor.execute(sql.SQL(" UNION ALL ").join(wanted), facts)
+                found = await cursor.fetchall()
         return list({(row.turn_id, row.part): row for row in found}.values())
 
     async def _weighed(self, connection: AsyncConnection, words: list[str]) -> dict[str, Any]:
         """The words' shares of the question, by how rare they are here, and those that rows are looked up by."""
         cursor = await connection.execute(_FREQUENCIES, (self._namespace, COMMON, words))
-        counts: list[tuple[str, int]] = await cursor.fetchall()
-        row = await (await connection.execute(_SIZE)).fetchone()
-        total = max([row[0] if row else 0.0, float(COMMON), *(float(count) for _, count in counts)])
-        rarity = {term: math.log(1 + total / (count + 0.5)) for term, count in counts}
+        counts: list[tuple[str, int, float]] = await cursor.fetchall()
+        total = max([float(COMMON), *(size for _, _, size in counts)])
+        rarity = {term: math.log(1 + total / (count + 0.5)) for term, count, _ in counts}
         everything = sum(rarity.values()) or 1.0
-        known = [(term, count) for term, count in counts if count]
+        known = [(term, count) for term, count, _ in counts if count]
         rare = [term for term, count in known if count < COMMON] or [term for term, _ in known]
-        weights = [value / everything for value in rarity.values()]
-        return {"terms": list(rarity), "weights": weights, "rare": rare}
+        return {
+            "terms": list(rarity),
+            "weights": [value / everything for value in rarity.values()],
+            "rare": rare,
+        }
 
-    async def _by_words(self, connection: AsyncConnection, facts: dict[str, Any], with_vector: bool) -> list[Kept]:
-        joined = sql.SQL("LEFT JOIN {} v USING (namespace, turn_id, part)").format(self._table.name)
-        query = sql.SQL(
-            _FOUND + " FROM qworkspace_turn t {joined} WHERE t.terms && %(rare)s::text[] AND " + _FILTER +
-            " ORDER BY words DESC, t.at DESC LIMIT %(limit)s"
-        ).format(
-            similarity=sql.SQL(_SIMILARITY if with_vector else "NULL::float8"),
-            joined=joined if with_vector else sql.SQL(""),
-        )  # fmt: skip
-        return await _kept(connection, query, facts)
-
-    async def _by_vector(self, connection: AsyncConnection, facts: dict[str, Any]) -> list[Kept]:
-        await connection.execute("SET LOCAL hnsw.ef_search = 100")
-        if self._version >= ITERATIVE:  # an index scan goes on until the filters leave enough
-            await connection.execute("SET LOCAL hnsw.iterative_scan = relaxed_order")
-        query = sql.SQL(
-            _FOUND + " FROM {table} v JOIN qworkspace_turn t USING (namespace, turn_id, part)"
-            " WHERE v.namespace = %(namespace)s AND v.vector IS NOT NULL AND " + _FILTER +
-            " ORDER BY v.vector <=> %(vector)s::vector LIMIT %(limit)s"
-        ).format(similarity=sql.SQL(_SIMILARITY), table=self._table.name)  # fmt: skip
-        return await _kept(connection, query, facts)
+    def _queries(self, with_vector: bool) -> list[tuple[sql.Composed, bool]]:
+        """(query, whether it is wanted even when no row has one of the words), by words and by vector."""
+        select = sql.SQL(_FOUND).format(similarity=sql.SQL(_SIMILARITY if with_vector else "NULL::float8"))
+        table = self._table.name if with_vector else sql.SQL("")
+        joined = sql.SQL("LEFT JOIN {} v USING (namespace, turn_id, part)").format(table) if with_vector else table
+        by_words = sql.SQL(
+            "({} FROM qworkspace_turn t {} WHERE t.terms && %(rare)s::text[] AND {}"
+            " ORDER BY words DESC, t.at DESC LIMIT %(limit)s)"
+        ).format(select, joined, sql.SQL(_FILTER))
+        if not with_vector:
+            return [(by_words, False)]
+        by_vector = sql.SQL(
+            "({} FROM {} v JOIN qworkspace_turn t USING (namespace, turn_id, part)"
+            " WHERE v.namespace = %(namespace)s AND v.vector IS NOT NULL AND {}"
+            " ORDER BY v.vector <=> %(vector)s::vector LIMIT %(limit)s)"
+        ).format(select, table, sql.SQL(_FILTER))
+        return [(by_words, False), (by_vector, True)]
 
     @property
     def _table(self) -> VectorTable:
@@ -223,7 +225,7 @@ class PgStore:
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[AsyncConnection]:
-        """A connection inside a transaction, with a limit on the time."""
+        """A connection that commits each statement, with a limit on the time."""
         if self._pool is None:
             raise Unavailable(f"{self._target} is not connected")
         async with explained(self._target), asyncio.timeout(ANSWER_SECONDS), self._pool.connection() as connection:
@@ -236,7 +238,9 @@ def _rows(entry: Entry) -> list[Row]:
     return rows_of(entry.record, terms) if entry.record is not None else []
 
 
-async def _kept(connection: AsyncConnection, query: sql.Composed, facts: dict[str, Any]) -> list[Kept]:
-    async with connection.cursor(row_factory=class_row(Kept)) as cursor:
-        await cursor.execute(query, facts)
-        return await cursor.fetchall()
+async def _index_settings(connection: AsyncConnection, version: tuple[int, ...]) -> None:
+    """How far an index scan goes: with filters behind it, until they leave enough."""
+    if version >= HNSW:
+        await connection.execute("SET hnsw.ef_search = 100")
+    if version >= ITERATIVE:
+        await connection.execute("SET hnsw.iterative_scan = relaxed_order")

@@ -35,6 +35,7 @@ class WordEmbedder:
     """Each word is a direction; words of one group of `SAME` are the same direction."""
 
     strong = False
+    ready = True
     SAME = ({"car", "automobile", "vehicle"}, {"doctor", "physician"})
 
     def __init__(self, dimensions: int = 512, id: str = "words") -> None:
