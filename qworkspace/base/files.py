@@ -60,7 +60,7 @@ class Root:
         `InvalidPath` when it is malformed or when it, its symlinks followed, lies outside. With `follow=False` the
         last component may be a symlink to anywhere: the answer is the link itself, to be looked at or removed.
         """
-        parts = _components(str(name))
+        parts = components(str(name))
         if not parts:
             return self.path
         lexical = self.path.joinpath(*parts)
@@ -78,8 +78,8 @@ class Root:
         raise InvalidPath(f"{str(path)!r} is outside of {str(self.path)!r}")
 
 
-def _components(name: str) -> list[str]:
-    """The components of a relative path; `.` and repeated slashes mean nothing."""
+def components(name: str) -> list[str]:
+    """The components of a relative path; `.` and repeated slashes mean nothing. `InvalidPath` when malformed."""
     if not name:
         raise InvalidPath("the path is empty")
     reason = _fault(name)

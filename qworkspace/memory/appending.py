@@ -53,7 +53,8 @@ def lines_to_add(lines: str | Sequence[str]) -> list[bytes]:
 def block_of(lines: Sequence[bytes], present: bytes | None) -> Block:
     """The bytes that add `lines` to a note with those bytes: its last line is ended first."""
     have = present or b""
-    end = b"\r\n" if have.endswith(b"\r\n") else b"\n"
+    last = have.rfind(b"\n")
+    end = b"\r\n" if have[last - 1 : last] == b"\r" else b"\n"
     data = b"".join(line + end for line in lines)
     if have and not have.endswith(b"\n"):
         data = end + data

@@ -22,8 +22,14 @@ class Hunk:
     def touches(self, other: Hunk) -> bool:
         """Whether both say something about one line, or insert at one place."""
         if self.start == self.end or other.start == other.end:
-            return self.start <= other.end and other.start <= self.end and (
-                self.start == other.start or self.start < other.start < self.end or other.start < self.start < other.end
+            return (
+                self.start <= other.end
+                and other.start <= self.end
+                and (
+                    self.start == other.start
+                    or self.start < other.start < self.end
+                    or other.start < self.start < other.end
+                )
             )
         return self.start < other.end and other.start < self.end
 

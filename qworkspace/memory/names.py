@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from qworkspace.base.files import Root, real_path
+from qworkspace.base.files import components, real_path
 from qworkspace.base.text import clean_text
 from qworkspace.config.memory import MemoryConfig
 from qworkspace.errors import InvalidPath
@@ -25,14 +25,10 @@ class Names:
     """Which names are notes of a workspace, and where they really are. Blocking, short."""
 
     def __init__(self, workspace: Path, settings: MemoryConfig) -> None:
-        self._root = Root(workspace)
+        self.workspace = real_path(workspace)
         self._daily = _parts(settings.daily_dir)
         self._digest = _parts(settings.digest_dir)
         self._allowed = [real_path(Path(path).expanduser()) for path in settings.allowed_roots]
-
-    @property
-    def workspace(self) -> Path:
-        return self._root.path
 
     def daily(self, day: str) -> str:
         """The daily note of that day."""
@@ -80,21 +76,19 @@ class Names:
         return Listing(tuple(Source(name, found[name]) for name in sorted(found)), refused)
 
     def _normalised(self, text: str) -> str:
-        self._root.resolve(text, follow=False)  # refuses what is malformed
-        name = "/".join(_parts(text))
+        name = "/".join(components(text))
         if not name:
             raise InvalidPath("the name of the note is empty")
         if (self.workspace / name).exists():
             return name
-        name = unicodedata.normalize("NFC", name)
-        self._root.resolve(name, follow=False)
+        name = "/".join(components(unicodedata.normalize("NFC", name)))
         if _DAY.match(name):
             return self.daily(name[:-3])
         return self._in_its_case(name) if "/" not in name else name
 
     def _in_its_case(self, name: str) -> str:
         """A working file is known in any case: `memory.md` is `MEMORY.md`."""
-        there = sorted(entry for entry in os.listdir(self.workspace) if entry.lower() == name.lower())
+        there = sorted(path.name for path in self.workspace.iterdir() if path.name.lower() == name.lower())
         return (there or [known for known in WORKING if known.lower() == name.lower()] or [name])[0]
 
     def _holds(self, place: tuple[str, ...], parts: tuple[str, ...]) -> bool:
@@ -113,9 +107,7 @@ class Names:
             path=name,
         )
 
-    def _scan(
-        self, parts: tuple[str, ...], found: dict[str, Path], refused: dict[str, str], *, deep: bool
-    ) -> None:
+    def _scan(self, parts: tuple[str, ...], found: dict[str, Path], refused: dict[str, str], *, deep: bool) -> None:
         prefix = "/".join(parts)
         try:
             real = real_path(self.workspace.joinpath(*parts))
@@ -133,16 +125,16 @@ class Names:
             if entry.name.startswith("."):
                 continue
             name = f"{prefix}/{entry.name}" if prefix else entry.name
-            if entry.name.lower().endswith(".md") and not entry.is_dir():
+            if entry.name.lower().endswith(".md") and not _is_directory(entry):
                 self._take(name, entry, found, refused)
-            elif deep and entry.is_dir():
+            elif deep and _is_directory(entry):
                 self._scan((*parts, entry.name), found, refused, deep=False)
 
     def _take(self, name: str, entry: os.DirEntry[str], found: dict[str, Path], refused: dict[str, str]) -> None:
         try:
             if _sanitised(name) != name:
-                raise InvalidPath(f"{name!r} cannot be used: no backslash, no space at its ends")
-            self._root.resolve(name, follow=False)
+                raise InvalidPath(f"{name!r} cannot be used as a name: write it without backslashes and quotes")
+            components(name)
             path = self.resolve(name) if entry.is_symlink() else Path(entry.path)
             if not path.is_file() and not entry.is_symlink():
                 raise InvalidPath(f"{name!r} is no regular file")
@@ -151,6 +143,13 @@ class Names:
             return
         if path.exists():
             found[name] = path
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link in a circle
+        return False
 
 
 def folded(name: str) -> str:

@@ -84,8 +84,17 @@ def expect_size(size: int, name: str) -> None:
         )
 
 
-def append_block(path: Path, block: bytes) -> tuple[int, bool]:
-    """Add `block` in one write, durably: (where it begins, whether it begins a line and is in the file of that name).
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """Where a block begins, and whether that is the beginning of a line, in the file that has the name."""
+
+    start: int
+    begins_line: bool
+    in_place: bool
+
+
+def append_block(path: Path, block: bytes) -> Landed:
+    """Add `block` in one write, durably.
 
     `StorageError` when the disk refuses; then nothing is added.
     """
@@ -97,7 +106,7 @@ def append_block(path: Path, block: bytes) -> tuple[int, bool]:
             start = _append(descriptor, block, path)
             if new:
                 sync_directory(path.parent)
-            return start, _begins_line(descriptor, start, block) and _is_at(descriptor, path)
+            return Landed(start, _begins_line(descriptor, start, block), _is_at(descriptor, path))
         finally:
             os.close(descriptor)
 
@@ -234,7 +243,9 @@ def _draft(aside: Path, content: bytes, path: Path) -> None:
     except OSError:
         mode = None
     aside.unlink(missing_ok=True)
-    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN | _BINARY, 0o666 if mode is None else 0o600)
+    descriptor = os.open(
+        aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN | _BINARY, 0o666 if mode is None else 0o600
+    )
     with os.fdopen(descriptor, "wb") as file:
         if mode is not None:
             aside.chmod(mode)
