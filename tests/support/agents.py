@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from qworkspace.base.tasks import Threads
 from qworkspace.base.waiting import ends_within
@@ -19,6 +19,25 @@ from qworkspace.workspace.services import ServiceDescriptor, ServiceLimits
 from qworkspace.workspace.shared import SharedServices
 from qworkspace.workspace.workspace import CHATS, Current, Workspace
 from tests.support.services import Bench, Recorder
+
+T = TypeVar("T")
+
+
+class CountedThreads(Threads):
+    """Real threads that tell whether they are at work: simulated time waits for them."""
+
+    def __init__(self, workers: int = 1) -> None:
+        super().__init__(workers)
+        self.at_work = 0
+
+    def submit(self, function: Callable[[], T]) -> asyncio.Future[T]:
+        self.at_work += 1
+        future = super().submit(function)
+        future.add_done_callback(self._ended)
+        return future
+
+    def _ended(self, _: asyncio.Future[Any]) -> None:
+        self.at_work -= 1
 
 
 class InlineThreads(Threads):
@@ -108,6 +127,7 @@ class Agency(Bench):
         self.most_starting = 0
         self.mains: list[Recorder] = []
         self.clashes: list[str] = []
+        self.storing = CountedThreads()
         self.write(agents, eager=eager, disabled=disabled, lifecycle=lifecycle)
         self.config = ConfigStore(home, environ={})
         self.shared = SharedServices(
@@ -222,6 +242,9 @@ async def settled(agency: Agency, seconds: float = 0.0) -> None:
     """Let what is under way go on to where it waits, move time on, and let that have its effect."""
     for step in (0.0, 0.0, seconds, 0.0, 0.0):
         await agency.clock.advance(step)
+        while agency.storing.at_work:
+            await asyncio.sleep(0.001)
+            await agency.clock.advance(0)
 
 
 async def passing(agency: Agency, seconds: int) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from qworkspace.base.database import Database
-from qworkspace.base.tasks import Threads
 from qworkspace.workspace.history import MIGRATIONS, Outcome, Reload, ReloadHistory
 from qworkspace.workspace.reload import Reloader
 from qworkspace.workspace.services import ServiceDescriptor
@@ -25,7 +24,7 @@ class Reloads(Agency):
 
     def __init__(self, home: Path, **options: Any) -> None:
         super().__init__(home, **options)
-        self.threads = Threads(1)
+        self.threads = self.storing
         self.database = Database(home / "home.db", migrations={"reloads": MIGRATIONS}, threads=self.threads)
         self.history = ReloadHistory(self.database)
         self.reloader = Reloader(self.manager, self.registry, self.shared, self.history)
