@@ -25,7 +25,7 @@ _OPENING = re.compile(r"[\[{]")
 _NOTHING = re.compile(r"\W*(?:none|nothing|n/a|no (?:new |relevant )*facts?|无|没有|無し|なし)\b.{0,80}", re.I | re.S)
 _WHEN = re.compile(r"\d{4}(?:-\d{2}(?:-\d{2})?)?")
 _INVISIBLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufff9-\ufffb]+")
-_LEADING = re.compile(r"(?:[#>=|`~\s•]|[-*+]\s|\d{1,3}[.)]\s)+")
+_LEADING = re.compile(r"(?:[#>=|`~\s]|[-*+•]\s|\d{1,3}[.)]\s)+")
 _DATED = re.compile(r"\s*\((\d{4}(?:-\d{2}){0,2})\)\s*\Z")
 _HARMLESS = (("<!", "‹!"), ("-->", "–›"), ("```", "'''"))
 
@@ -93,7 +93,9 @@ def _values(text: str) -> Iterator[Any]:
             return
         try:
             value, place = decoder.raw_decode(text, opening.start())
-        except (ValueError, RecursionError):
+        except RecursionError:  # nothing but brackets
+            return
+        except ValueError:
             place = opening.end()
         else:
             yield value
@@ -142,7 +144,10 @@ def _number(value: Any) -> int:
 
 
 def harmless(text: str) -> str:
-    """`text` as one line that is no heading, comment, mark or strike, without secrets, `LONGEST_FACT` at most."""
+    """`text` as one line that is no heading, comment, mark or strike, without secrets, `LONGEST_FACT` at most.
+
+    Empty when it has no word.
+    """
     line = _INVISIBLE.sub(" ", clean_text(text)[: LONGEST_FACT * 10])
     for risky, shown in _HARMLESS:
         line = line.replace(risky, shown)
@@ -150,6 +155,8 @@ def harmless(text: str) -> str:
     line = mask(" ".join(line.split()))
     lead = _LEADING.match(line)
     line = line[lead.end() :] if lead else line
+    if not _WORD.search(line):
+        return ""
     if len(line) <= LONGEST_FACT:
         return line
     return line[: LONGEST_FACT - 1].rsplit(" ", 1)[0][: LONGEST_FACT - 1] + "…"

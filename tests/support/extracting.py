@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -114,7 +114,7 @@ class Dying:
         self._at = at
         self._points = 0
 
-    def around(self, step: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
+    def around(self, step: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
         async def stepping(*args: P.args, **kwargs: P.kwargs) -> T:
             await self._point()
             result = await step(*args, **kwargs)
@@ -193,7 +193,9 @@ class Workshop:
         dying = Dying(at)
         database, ask, notes = self.database, self.ask, self.notes
         steps = (database.write, notes.append, notes.edit)
-        database.write, notes.append, notes.edit = map(dying.around, steps)  # type: ignore[method-assign, assignment]
+        database.write = dying.around(database.write)  # type: ignore[method-assign]
+        notes.append = dying.around(notes.append)  # type: ignore[method-assign]
+        notes.edit = dying.around(notes.edit)  # type: ignore[method-assign]
         self.ask = dying.around(ask)  # type: ignore[assignment]
         self.queue = self.make()
         self.queue.activate()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from qworkspace.errors import ModelError, NotFound, StorageError, Unavailable
 from qworkspace.memory.asking import NoModel
+from qworkspace.memory.notes import Change
 from qworkspace.sessions.models import TurnState
 from tests.support.extracting import Workshop, facts
 from tests.support.stores import request, says
@@ -163,7 +165,7 @@ async def test_a_full_disk_is_waited_for_with_what_was_extracted(tmp_path: Path)
     async with Workshop(tmp_path, facts("Ann likes tea.")) as shop:
         append, full = shop.notes.append, [StorageError("the disk is full")]
 
-        async def refusing(*args, **kwargs):  # type: ignore[no-untyped-def]
+        async def refusing(*args: Any, **kwargs: Any) -> Change:
             if full:
                 raise full.pop()
             return await append(*args, **kwargs)
