@@ -45,7 +45,7 @@ class Fuse:
 
 
 class Mortal:
-    """An object whose every awaited call is preceded and followed by a step of the fuse."""
+    """An object whose every awaited call is followed by a step of the fuse."""
 
     def __init__(self, inner: Any, fuse: Fuse) -> None:
         self._inner = inner
@@ -60,7 +60,6 @@ class Mortal:
 
     def _mortal(self, function: Callable[..., Any]) -> Callable[..., Any]:
         async def call(*args: Any, **kwargs: Any) -> Any:
-            self._fuse.burn()
             result = await function(*args, **kwargs)
             self._fuse.burn()
             return result
