@@ -1,17 +1,31 @@
 """BM25 over chunks that can be replaced file by file: rank-bm25's scores, made incremental.
 
 Heavy (numpy): import this module where a search or an index begins, not at start.
+
+New files gather until the next search, then become a segment of postings; segments of similar size are merged, so
+that there are few of them and each chunk is moved a logarithmic number of times.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import io
+import zipfile
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from rank_bm25 import BM25Okapi
+
+from qworkspace.memory.postings import COUNT_MAX, DENSE, FileTerms, Segment, merged, sealed
+
+FORMAT = 1
+GATHERED = 512
+"""Chunks of new files that are made a segment without waiting for a search."""
+
+FewScores = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,36 +40,352 @@ class Signals:
 
 
 class KeywordIndex(BM25Okapi):  # type: ignore[misc]  # rank_bm25 has no types
-    """Chunks by number, grouped in files. Not thread-safe: one caller at a time (a search changes caches too)."""
+    """Chunks by number, grouped in files. Not thread-safe: one caller at a time (a search changes caches too).
 
-    def __init__(self) -> None:
-        raise NotImplementedError
+    `k1`, `b`, `epsilon`, `idf`, `average_idf`, `avgdl`, `corpus_size`, `doc_len` and the methods are the parent's.
+    """
+
+    def __init__(self, k1: float = 1.5, b: float = 0.75, epsilon: float = 0.25) -> None:
+        self.k1, self.b, self.epsilon = k1, b, epsilon
+        self._numbers: dict[str, int] = {}
+        self._segments: list[Segment] = []
+        self._files: set[int] = set()
+        self._fresh: dict[int, FileTerms] = {}
+        self._gathered = 0
+        self._gone: set[int] = set()
+        self._frequencies = np.zeros(0, np.int64)
+        self._view: _View | None = None
 
     def __len__(self) -> int:
         """The number of chunks."""
-        raise NotImplementedError
+        if not self._gone:
+            return sum(segment.alive for segment in self._segments) + self._gathered
+        return len(self._settled().lengths)
 
     def replace_file(self, file_no: int, chunks: Sequence[tuple[int, Sequence[str]]]) -> None:
         """Put (chunk number, terms) in the file's place, in the file's order; no chunks remove the file. Cheap."""
-        raise NotImplementedError
+        self.remove_file(file_no)
+        if not chunks:
+            return
+        self._fresh[file_no] = self._file_terms(chunks)
+        self._gathered += len(chunks)
+        self._view = None
+        if self._gathered >= GATHERED:
+            self._seal()
 
     def remove_file(self, file_no: int) -> None:
         """Take a file out; one that is not there is none."""
-        raise NotImplementedError
+        fresh = self._fresh.pop(file_no, None)
+        if fresh is not None:
+            self._gathered -= len(fresh.chunk_nos)
+            self._view = None
+        elif file_no in self._files:
+            self._files.discard(file_no)
+            self._gone.add(file_no)
+            self._view = None
 
     def scores(self, terms: Sequence[str] | Mapping[str, float]) -> Signals:
-        """BM25 of every chunk, of its neighbourhood and of its file; a mapping gives weights to terms."""
-        raise NotImplementedError
+        """BM25 of every chunk, of the chunk with its two neighbours, and of its file; a mapping weighs the terms.
 
-    def get_scores(self, query: Sequence[str]) -> Any:
+        The chunk's own are rank-bm25's to the last digits; the wider ones take Lucene's idf, which is never negative.
+        """
+        view = self._settled()
+        weighted = terms if isinstance(terms, Mapping) else Counter(terms)
+        parts = [_Scores(segment) for segment in self._segments]
+        for term, weight in weighted.items():
+            number = self._numbers.get(term)
+            if number is not None and number < len(view.idf) and self._frequencies[number]:
+                self._add(parts, number, float(weight), view)
+        return view.signals(parts)
+
+    def get_scores(self, query: Iterable[str]) -> NDArray[np.float64]:
         """As in the parent: the chunks' scores, by position."""
-        raise NotImplementedError
+        return self.scores(list(query)).chunk
+
+    def get_batch_scores(self, query: Iterable[str], doc_ids: Sequence[int]) -> list[float]:
+        """As in the parent: the scores of some positions."""
+        scores: list[float] = self.get_scores(query)[np.array(doc_ids, np.int64)].tolist()
+        return scores
+
+    @property
+    def chunk_nos(self) -> NDArray[np.int64]:
+        """The chunk numbers by position."""
+        return self._settled().chunk_nos
+
+    @property
+    def corpus_size(self) -> int:
+        return len(self)
+
+    @property
+    def doc_len(self) -> list[int]:
+        lengths: list[int] = self._settled().lengths.tolist()
+        return lengths
+
+    @property
+    def avgdl(self) -> float:
+        return self._settled().average_length
+
+    @property
+    def average_idf(self) -> float:
+        return self._settled().average_idf
+
+    @property
+    def idf(self) -> Mapping[str, float]:
+        """By term, as the parent computes it."""
+        return _Idf(self._numbers, self._settled().idf, self._frequencies)
 
     def dump(self) -> bytes:
         """All of it as bytes, compact; `load` takes only what the same version has written."""
-        raise NotImplementedError
+        self._settled()
+        self._segments = [merged(self._segments)] if self._segments else []
+        kept = np.flatnonzero(self._frequencies)
+        words = list(self._numbers)  # some of them may be of files that were gone before a search
+        renumbered = np.cumsum(self._frequencies > 0, dtype=np.int32) - np.int32(1)
+        arrays = dict[str, NDArray[np.generic]](
+            format=np.array([FORMAT]),
+            parameters=np.array([self.k1, self.b, self.epsilon]),
+            words=np.frombuffer("\n".join(words[number] for number in kept).encode(errors="surrogatepass"), np.uint8),
+        )
+        for segment in self._segments:
+            for name in _SAVED:
+                arrays[name] = getattr(segment, name)
+            arrays["terms"] = renumbered[segment.terms]
+        buffer = io.BytesIO()
+        np.savez(buffer, allow_pickle=False, **arrays)
+        return buffer.getvalue()
 
     @classmethod
     def load(cls, data: bytes) -> KeywordIndex:
         """The index again; ValueError when the bytes are damaged or of another version."""
-        raise NotImplementedError
+        try:
+            with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+                if int(arrays["format"][0]) != FORMAT:
+                    raise ValueError("a keyword index of another version")
+                return cls._restored(arrays)
+        except (KeyError, IndexError, OSError, EOFError, zipfile.BadZipFile, UnicodeDecodeError) as error:
+            raise ValueError(f"a damaged keyword index: {error}") from error
+
+    @classmethod
+    def _restored(cls, arrays: Mapping[str, NDArray[np.generic]]) -> KeywordIndex:
+        index = cls(*(float(value) for value in arrays["parameters"]))  # type: ignore[arg-type]
+        words = arrays["words"].tobytes().decode(errors="surrogatepass")
+        index._numbers = {word: number for number, word in enumerate(words.split("\n"))} if words else {}
+        index._frequencies = np.zeros(len(index._numbers), np.int64)
+        if "terms" in arrays:
+            index._append(Segment(*(arrays[name] for name in _SAVED)))  # type: ignore[arg-type]
+        return index
+
+    def _file_terms(self, chunks: Sequence[tuple[int, Sequence[str]]]) -> FileTerms:
+        numbers = self._numbers
+        terms, counts, sizes = array("i"), array("i"), []
+        for _, words in chunks:
+            counted = Counter(words)
+            terms.extend([numbers.setdefault(word, len(numbers)) for word in counted])
+            counts.extend(counted.values())
+            sizes.append(len(counted))
+        return FileTerms(
+            np.array([number for number, _ in chunks], np.int64),
+            np.array([len(words) for _, words in chunks], np.int32),
+            np.array(terms, np.int32),
+            np.repeat(np.arange(len(chunks), dtype=np.int32), sizes),
+            np.minimum(np.array(counts, np.int32), COUNT_MAX).astype(np.uint16),
+        )
+
+    def _settled(self) -> _View:
+        """The state that scores are computed from, after all changes so far."""
+        if self._view is None:
+            self._bury()
+            self._seal()
+            self._view = _View(self._segments, self._frequencies, self)
+        return self._view
+
+    def _bury(self) -> None:
+        gone = list(self._gone)
+        for segment in self._segments if gone else ():
+            self._frequencies[segment.terms] -= segment.bury(gone)
+        self._gone.clear()
+        if any(segment.alive * 2 < len(segment) for segment in self._segments):
+            self._segments = [merged([segment]) for segment in self._segments if segment.alive]
+
+    def _seal(self) -> None:
+        """New files become a segment; one that is at least half as large as the one before it is merged with it."""
+        if not self._fresh:
+            return
+        self._bury()  # a file that was replaced is in the old segments too
+        fresh, self._fresh, self._gathered = self._fresh, {}, 0
+        self._append(sealed(fresh))
+        while len(self._segments) > 1 and 2 * len(self._segments[-1]) >= len(self._segments[-2]):
+            self._segments[-2:] = [merged(self._segments[-2:])]
+
+    def _append(self, segment: Segment) -> None:
+        missing = len(self._numbers) - len(self._frequencies)
+        self._frequencies = np.concatenate([self._frequencies, np.zeros(max(missing, 0), np.int64)])
+        self._frequencies[segment.terms] += segment.frequencies
+        self._files.update(np.unique(segment.file_nos).tolist())
+        self._segments.append(segment)
+
+    def _add(self, parts: Sequence[_Scores], number: int, weight: float, view: _View) -> None:
+        """Add one term's scores."""
+        k1 = self.k1
+        near_size = file_size = 0
+        for part in parts:
+            part.gather(number)
+            near_size += part.near_size
+            file_size += part.file_size
+        near = weight * _idf(view.size, near_size) * (k1 + 1)
+        file = weight * _idf(view.files, file_size) * (k1 + 1)
+        for part, norms in zip(parts, view.norms, strict=True):
+            if len(part.places):
+                part.add(weight * float(view.idf[number]) * (k1 + 1), near, file, norms)
+
+
+_SAVED = ("chunk_nos", "file_nos", "lengths", "terms", "starts", "places", "counts")
+
+
+@dataclass(frozen=True, slots=True)
+class _Norms:
+    """k1 * (1 - b + b * length / average) of chunks, neighbourhoods and files of a segment."""
+
+    chunk: NDArray[np.float64]
+    near: FewScores
+    file: FewScores
+
+
+class _View:
+    """What scores need and what holds until the next change."""
+
+    def __init__(self, segments: Sequence[Segment], frequencies: NDArray[np.int64], bm25: KeywordIndex) -> None:
+        self._live = [slice(None) if segment.all_live else segment.live for segment in segments]
+        pairs = list(zip(segments, self._live, strict=True))
+        self.chunk_nos = _joined([segment.chunk_nos[live] for segment, live in pairs], np.int64)
+        self.lengths = _joined([segment.lengths[live] for segment, live in pairs], np.int64)
+        file_nos = _joined([segment.file_nos[live] for segment, live in pairs], np.int64)
+        self.of_file = np.cumsum(np.diff(file_nos, prepend=file_nos[:1]) != 0)
+        self.size = len(self.lengths)
+        self.files = int(self.of_file[-1]) + 1 if self.size else 0
+        self.average_length = float(self.lengths.mean()) if self.size else 0.0
+        self.idf, self.average_idf = _okapi(self.size, frequencies, bm25.epsilon)
+        self.norms = self._norms(segments, bm25.k1, bm25.b)
+
+    def _norms(self, segments: Sequence[Segment], k1: float, b: float) -> list[_Norms]:
+        near = [segment.around(segment.lengths.astype(np.float32)) for segment in segments]
+        living = _joined([lengths[live] for lengths, live in zip(near, self._live, strict=True)], np.float32)
+        near_average = max(float(living.mean()) if self.size else 1.0, 1e-9)
+        average = max(self.average_length, 1e-9)
+        file_average = max(self.average_length * self.size / max(self.files, 1), 1e-9)
+        return [
+            _Norms(
+                k1 * (1 - b + b * segment.lengths / average),
+                (k1 * (1 - b + b * lengths / near_average)).astype(np.float32),
+                (k1 * (1 - b + b * np.bincount(segment.file_of, segment.lengths) / file_average)).astype(np.float32),
+            )
+            for segment, lengths in zip(segments, near, strict=True)
+        ]
+
+    def signals(self, parts: Sequence[_Scores]) -> Signals:
+        pairs = list(zip(parts, self._live, strict=True))
+        return Signals(
+            self.chunk_nos,
+            self.of_file,
+            _joined([part.chunk[live] for part, live in pairs], np.float64),
+            _joined([part.near[live] for part, live in pairs], np.float64),
+            _joined([part.file[part.segment.file_of][live] for part, live in pairs], np.float64),
+        )
+
+
+class _Scores:
+    """The scores of a segment while they are added up, term by term."""
+
+    def __init__(self, segment: Segment) -> None:
+        self.segment = segment
+        self.chunk = np.zeros(len(segment))
+        self.near = np.zeros(len(segment), np.float32)
+        self.file = np.zeros(int(segment.file_of[-1]) + 1 if len(segment) else 0, np.float32)
+        self._scratch = np.zeros(len(segment), np.float32)
+
+    def gather(self, term: int) -> None:
+        """Find a term: counts in chunks, in neighbourhoods, in files, and in how many of these it is."""
+        self.places, self.counts = self.segment.postings(term)
+        self.near_size = self.file_size = 0
+        if not len(self.places):
+            return
+        self._in_files = np.bincount(self.segment.file_of[self.places], self.counts, minlength=len(self.file))
+        self.file_size = int(np.count_nonzero(self._in_files))
+        if len(self.places) * DENSE > len(self.segment):
+            self._gather_all()
+        else:
+            self._gather_some()
+
+    def _gather_all(self) -> None:
+        self._scratch[self.places] = self.counts
+        self._around: NDArray[np.int32] | slice = slice(None)
+        self._in_near = self.segment.around(self._scratch)
+        self._scratch[self.places] = 0
+        self.near_size = int(np.count_nonzero(self._in_near))
+
+    def _gather_some(self) -> None:
+        """As `_gather_all`, for the few places where it can be: those of the term and beside them."""
+        opens, places, sums = self.segment.opens, self.places, self._scratch
+        closes = np.ones(len(places), np.bool_)
+        inner = places < len(opens) - 1
+        closes[inner] = opens[places[inner] + 1]
+        with_left, with_right = ~opens[places], ~closes
+        left, right = places[with_left] - 1, places[with_right] + 1
+        sums[places] = self.counts
+        self.near_size = len(places) + int(np.count_nonzero(sums[left] == 0))
+        sums[left] += self.counts[with_left]
+        self.near_size += int(np.count_nonzero(sums[right] == 0))
+        sums[right] += self.counts[with_right]
+        self._around = np.concatenate([places, left, right])
+        self._in_near = sums[self._around]
+        sums[self._around] = 0
+
+    def add(self, chunk: float, near: float, file: float, norms: _Norms) -> None:
+        counts = self.counts.astype(np.float64)
+        self.chunk[self.places] += chunk * (counts / (counts + norms.chunk[self.places]))
+        # places that are there twice have the same sum twice, and are written once
+        self.near[self._around] += np.float32(near) * (self._in_near / (self._in_near + norms.near[self._around]))
+        self.file += (file * (self._in_files / (self._in_files + norms.file))).astype(np.float32)
+
+
+class _Idf(Mapping[str, float]):
+    """idf by term."""
+
+    def __init__(
+        self, numbers: Mapping[str, int], values: NDArray[np.float64], frequencies: NDArray[np.int64]
+    ) -> None:
+        self._numbers, self._values, self._frequencies = numbers, values, frequencies
+
+    def __getitem__(self, term: str) -> float:
+        number = self._numbers[term]
+        if number >= len(self._values) or not self._frequencies[number]:
+            raise KeyError(term)
+        return float(self._values[number])
+
+    def __iter__(self) -> Iterator[str]:
+        return (term for term in self._numbers if term in self)
+
+    def __len__(self) -> int:
+        return int(np.count_nonzero(self._frequencies))
+
+
+def _okapi(size: int, frequencies: NDArray[np.int64], epsilon: float) -> tuple[NDArray[np.float64], float]:
+    """(idf by term number, their average): what is in more than half of the chunks gets epsilon * average."""
+    there = frequencies > 0
+    if not there.any():
+        return np.zeros(len(frequencies)), 0.0
+    idf = np.zeros(len(frequencies))
+    idf[there] = np.log(size - frequencies[there] + 0.5) - np.log(frequencies[there] + 0.5)
+    average = float(idf[there].mean())
+    idf[idf < 0] = epsilon * average
+    return idf, average
+
+
+def _idf(size: int, frequency: int) -> float:
+    return float(np.log(1 + (size - frequency + 0.5) / (frequency + 0.5)))
+
+
+def _joined(parts: Sequence[NDArray[np.generic]], dtype: type[np.generic]) -> NDArray[np.generic]:
+    if len(parts) == 1:
+        return parts[0].astype(dtype, copy=False)
+    return np.concatenate(parts).astype(dtype, copy=False) if parts else np.zeros(0, dtype)
