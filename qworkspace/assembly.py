@@ -175,6 +175,10 @@ class Assembly:
         await self._threads.run(importlib.import_module, "prometheus_client")
         self.metrics.begin(PrometheusMetrics(self._bus))
 
+    async def preload_memory(self) -> None:
+        """Import what remembers in a thread: the first agent need not wait for it."""
+        await self._threads.run(importlib.import_module, "qworkspace.memory.markdown")
+
     async def preload_models(self) -> None:
         """Import the model library in a thread if a provider needs it: the first turn need not wait for it."""
         await self.models.preload()

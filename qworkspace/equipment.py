@@ -18,13 +18,13 @@ from qworkspace.chat.tools.always import store_rule
 from qworkspace.chat.tools.builtin import builtin_tools
 from qworkspace.chat.turn import TurnMachine, TurnParts, find_command
 from qworkspace.config.models import AgentConfig, PolicyRule
-from qworkspace.memory.contract import NoMemory, SummarizeReason
+from qworkspace.memory.contract import SummarizeReason
 from qworkspace.plugins.extensions import Hook, Phase, TurnContext
 from qworkspace.sessions.models import TurnRequest
 from qworkspace.sessions.store import SessionStore
 from qworkspace.workspace.local import LOCAL, LocalWorkspace, local_workspaces
 from qworkspace.workspace.registry import WorkspaceRegistry
-from qworkspace.workspace.remembering import home_now, install_memory, memory
+from qworkspace.workspace.remembering import add_backends, home_now, install_memory, memory
 from qworkspace.workspace.services import ServiceDescriptor, ServiceManager
 from qworkspace.workspace.shared import SharedServices
 from qworkspace.workspace.workspace import CHATS, MEMORY, SESSIONS, Workspace
@@ -38,7 +38,7 @@ ENDS_THE_RUNNING_TURN = frozenset({"stop", "new"})
 def equip(shared: SharedServices) -> WorkspaceRegistry:
     """The registry that makes this daemon's workspaces."""
     registry = WorkspaceRegistry(shared, turns)
-    shared.memory.backends.add("none", lambda parts: NoMemory(), owner=OWNER)
+    add_backends(shared.memory.backends, owner=OWNER)
     registry.services.add(LOCAL, local_workspaces(shared.config), owner=OWNER)
     registry.services.add(SESSIONS, sessions, owner=OWNER)
     registry.services.add(MEMORY, memory, owner=OWNER)

@@ -75,6 +75,7 @@ class Parts:
     async def after_start(self) -> None:
         """What may come later: agents that are always up, the timer, the model library."""
         assembly = self._opened()
+        await assembly.preload_memory()
         await assembly.count()
         self._timer.start()
         self._timer.every(IDLE_SECONDS, "idle agents", assembly.manager.unload_idle)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from qworkspace.base.clock import Clock
@@ -23,7 +23,9 @@ from qworkspace.plugins.extensions import (
     Decision,
     Extensions,
     Hook,
+    HookPoint,
     LoopHook,
+    Phase,
     Tool,
     ToolContext,
     ToolOutput,
@@ -42,15 +44,26 @@ class MemoryLink:
     """The middlewares of one memory as hooks of one workspace. `tasks` owns what is given up waiting for."""
 
     def __init__(
-        self, middlewares: Sequence[MemoryMiddleware], *, agent_id: str, clock: Clock, problems: Problems, tasks: Tasks
+        self, memory: BaseMemoryManager, *, agent_id: str, clock: Clock, problems: Problems, tasks: Tasks
     ) -> None:
-        self._middlewares = tuple(middlewares)
+        self._memory = memory
+        self._middlewares = tuple(memory.build_middlewares())
         self._agent_id = agent_id
         self._clock = clock
         self._problems = problems
         self._tasks = tasks
         self._key = f"memory-recall/{agent_id}"
         self._slow = 0
+
+    @property
+    def takes_part(self) -> bool:
+        """Whether the memory has anything to do with turns."""
+        return bool(self._middlewares)
+
+    async def on_request(self, context: TurnContext) -> None:
+        """What a search needs is opened while the turn gets ready for it."""
+        if context.scope.source in PEOPLES_SOURCES:
+            self._memory.prepare()
 
     async def on_system_prompt(self, context: TurnContext) -> None:
         """Guidance goes before the last part, which is the time and changes with every turn."""
@@ -69,10 +82,14 @@ class MemoryLink:
         if not any(char.isalnum() for char in context.message.text):
             return
         found = await self._recall(context, settings.timeout)
-        if found is None or not (found.hits or found.partial):
+        if found is None:
             return
-        context.notes += [as_note(hit) for hit in found.hits]
-        context.emit("memory.recalled", {"hits": [facts(hit) for hit in found.hits], "partial": found.partial})
+        if found.hits:
+            context.notes += [as_note(hit) for hit in found.hits]
+            context.emit("memory.recalled", {"hits": [facts(hit) for hit in found.hits], "partial": found.partial})
+        elif found.partial:
+            told = f"nothing was recalled for this answer, and not everything was searched: {found.partial}"
+            context.emit("notice", {"code": "memory_partial", "message": told})
 
     async def on_reply(self, context: TurnContext) -> None:
         await self._each(context, lambda middleware, turn: middleware.on_reply(turn))
@@ -143,15 +160,16 @@ def install(
     tasks: Tasks,
 ) -> None:
     """Put the memory's hooks and tools into the registries of a workspace. A tool's name that is taken is refused."""
-    middlewares = memory.build_middlewares()
-    if middlewares:
-        link = MemoryLink(middlewares, agent_id=agent_id, clock=clock, problems=problems, tasks=tasks)
-        for point, run in (
+    link = MemoryLink(memory, agent_id=agent_id, clock=clock, problems=problems, tasks=tasks)
+    if link.takes_part:
+        points: list[tuple[HookPoint, Callable[[TurnContext], Awaitable[None]]]] = [
+            (Phase.PRE_DISPATCH, link.on_request),
             (LoopHook.ON_SYSTEM_PROMPT, link.on_system_prompt),
             (LoopHook.ON_MODEL_CALL, link.on_model_call),
             (LoopHook.ON_REPLY, link.on_reply),
             (LoopHook.ON_COMPRESS_CONTEXT, link.on_compress_context),
-        ):
+        ]
+        for point, run in points:
             extensions.hooks.add(f"{OWNER}.{point}", Hook(point, run), owner=OWNER)
     for tool in memory.list_memory_tools():
         extensions.tools.add(tool.name, as_tool(tool), owner=OWNER)

@@ -14,7 +14,7 @@ from qworkspace.chat.offline import Hit as OfflineHit
 from qworkspace.config.home import HomeConfig
 from qworkspace.config.store import ConfigStore
 from qworkspace.errors import QworkspaceError
-from qworkspace.memory.contract import BaseMemoryManager, Query
+from qworkspace.memory.contract import BaseMemoryManager, MemoryBackends, NoMemory, Query
 from qworkspace.memory.parts import MemoryParts
 from qworkspace.workspace.local import LOCAL, LocalWorkspace
 from qworkspace.workspace.manager import MultiAgentManager
@@ -26,6 +26,18 @@ logger = logging.getLogger(__name__)
 
 SECTIONS = ("running.memory", "running.memory_manager_backend", "language")
 OFFLINE_HITS = 5
+
+
+def add_backends(backends: MemoryBackends, *, owner: str) -> None:
+    """The backends of every daemon; the first one stands in for unknown names."""
+    backends.add("markdown", _markdown, owner=owner, aliases=("remelight",))
+    backends.add("none", lambda parts: NoMemory(), owner=owner)
+
+
+def _markdown(parts: MemoryParts) -> BaseMemoryManager:
+    from qworkspace.memory.markdown import MarkdownMemory  # 60 ms, which the daemon spends in a thread after its start
+
+    return MarkdownMemory(parts)
 
 
 def memory(workspace: Workspace) -> ServiceDescriptor:
