@@ -5,7 +5,6 @@ What a backend raises, or does not do in time, is told and left out: no turn fai
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any

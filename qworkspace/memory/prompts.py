@@ -64,10 +64,14 @@ _CHINESE = Words(
     ),
     search=(
         "按含义和字词搜索笔记：每日笔记、MEMORY.md、PROFILE.md、AGENTS.md、主题笔记。`query` 请给出完整的原问题，"
-        "人名和标识符照原样写；只有问题要求时才用 `path_prefix`、`since`、`until` 过滤。结果带有路径、行号和被找到的原因。"
+        "人名和标识符照原样写；只有问题要求时才用 `path_prefix`、`since`、`until` 过滤。"
+        "结果带有路径、行号和被找到的原因。"
         "`min_score` 请保持为 0：分数只能在同一次搜索内比较，调高会丢掉正确的结果。"
     ),
-    get="读取一篇笔记：全文，或从 `start_line` 到 `end_line` 的各行（从 1 起，含首尾），例如 memory_search 找到的片段前后。",
+    get=(
+        "读取一篇笔记：全文，或从 `start_line` 到 `end_line` 的各行（从 1 起，含首尾），"
+        "例如 memory_search 找到的片段前后。"
+    ),
     write=(
         "为以后的对话保存内容。默认把 `text` 追加到今天的笔记：一行一条事实，用平实的话，会变的内容写上日期。"
         "若 `file` 为 MEMORY.md（长期有效）、PROFILE.md（用户本人）或 AGENTS.md（工作经验）并给出 `section` 标题，"

@@ -19,7 +19,6 @@ from qworkspace.memory.parts import MemoryParts
 from qworkspace.workspace.local import LOCAL, LocalWorkspace
 from qworkspace.workspace.manager import MultiAgentManager
 from qworkspace.workspace.services import ServiceDescriptor, ServiceManager
-from qworkspace.workspace.shared import SharedServices
 from qworkspace.workspace.workspace import MEMORY, SESSIONS, Install, Workspace
 
 logger = logging.getLogger(__name__)
