@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
 from qworkspace.base.text import clean_text
-from qworkspace.memory.dream_guard import Given, cleaned, invented_links, refusal, terms
+from qworkspace.memory import marks
+from qworkspace.memory.dream_guard import Given, cleaned, invented_links, is_fact, normal, refusal, terms
 from qworkspace.memory.interests import MOST_TOPICS, Topic, one_line, topic_of
 
 LONGEST_TEXT = 8_000  # characters of one topic's text
@@ -67,11 +68,23 @@ def checked(answer: Answer, old: str, notes: Mapping[str, str], names: Collectio
     findings = tuple(_grounded(finding, notes, names) for finding in answer.findings)
     if answer.memory is None:
         return replace(answer, findings=findings)
-    memory = cleaned(answer.memory, old)
+    memory = with_sources(cleaned(answer.memory, old), [old, *notes.values()])
     reason = refusal(old, memory, Given(tuple(notes.values()), names, answer.superseded))
     if reason:
         raise Refused(reason)
     return Answer(memory, findings, answer.superseded)
+
+
+def with_sources(text: str, texts: Sequence[str]) -> str:
+    """`text` with the marks of provenance that facts had in one of `texts` and have lost on the way."""
+    marked = [line for known in texts for line in known.splitlines() if marks.parse(line) is not None]
+    known = {normal(line): marks.parse(line) for line in marked}
+    lines = text.split("\n")
+    for number, line in enumerate(lines):
+        source = known.get(normal(line)) if is_fact(line) and "<!--" not in line else None
+        if source is not None:
+            lines[number] = f"{line.rstrip()} {marks.mark(source.session, source.turn)}"
+    return "\n".join(lines)
 
 
 def _object(text: str) -> Mapping[str, Any]:

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from posixpath import normpath
 
+from qworkspace.memory import marks
+from qworkspace.memory.stopwords import STOPWORDS
+
 SMALL = 500
 """Characters; a shorter MEMORY.md may shrink as it likes, as long as its facts stay."""
 KEPT_SIZE = 0.6
@@ -63,6 +66,7 @@ class Lines:
     """A text by its lines of facts, each as the terms it is made of."""
 
     def __init__(self, text: str) -> None:
+        self.whole = text
         self.text = _COMMENT.sub("", text)
         self.facts = [line for line in self.text.splitlines() if is_fact(line)]
 
@@ -76,8 +80,8 @@ class Lines:
 
     @cached_property
     def size(self) -> int:
-        """Characters without comments and struck lines, which may go."""
-        return sum(len(line) + 1 for line in self.text.splitlines() if line.strip() and not _is_struck(line))
+        """Characters without struck and blank lines, which may go."""
+        return sum(len(line) + 1 for line in self.whole.splitlines() if line.strip() and not _is_struck(line))
 
 
 def cleaned(text: str, old: str = "") -> str:
@@ -119,8 +123,14 @@ def links_in(text: str) -> list[str]:
 
 
 def terms(text: str) -> frozenset[str]:
-    """What a text is made of: words, and pairs of Chinese, Japanese and Korean characters."""
-    return frozenset(_terms(text))
+    """What a text speaks of: its words but for "the" and the like, pairs of Chinese, Japanese and Korean characters."""
+    found = frozenset(_terms(text))
+    return found - STOPWORDS or found
+
+
+def normal(line: str) -> str:
+    """What a line says, for comparison: without bullet, strike, marks, case and width."""
+    return " ".join(unicodedata.normalize("NFKC", marks.plain(line)).casefold().split()).rstrip(".。")
 
 
 def is_fact(line: str) -> bool:
@@ -137,7 +147,7 @@ def _terms(text: str) -> Iterable[str]:
 
 
 def _is_struck(line: str) -> bool:
-    return bool(_STRUCK.search(line)) and not terms(_STRUCK.sub("", line))
+    return bool(_STRUCK.search(line)) and not terms(_STRUCK.sub("", _COMMENT.sub("", line)))
 
 
 def _is_polite(line: str) -> bool:
@@ -232,7 +242,7 @@ def _names(line: str) -> set[str]:
     words = _LEAD.sub("", _STRUCK.sub("", line)).split()
     found = [word.strip(".,;:!?()[]*_`\"'") for word in words[1:]]
     capitals = [word for word in found if len(word) > 1 and word[:1].isupper() and word.isalpha()]
-    return {word.casefold() for word in capitals if not re.search(rf"[{_CJK}]", word)}
+    return {word.casefold() for word in capitals if not re.search(rf"[{_CJK}]", word)} - STOPWORDS
 
 
 def _is_number(term: str) -> bool:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from posixpath import dirname, relpath
 
-from qworkspace.memory.dream_guard import terms
+from qworkspace.memory.dream_guard import normal
 from qworkspace.memory.slugs import slug
 
 SOURCES = {"en": "## Sources", "zh": "## 来源"}
@@ -32,8 +32,8 @@ def with_topic(text: str, note: str, title: str, added: str, sources: Sequence[s
     What is there stays, a person's lines too.
     """
     body, listed = _split(text if text.strip() else f"# {' '.join(title.split())}\n")
-    known = {terms(line) for line in body.splitlines()}
-    lines = [line.rstrip() for line in added.splitlines() if line.strip() and terms(line) not in known]
+    known = {normal(line) for line in body.splitlines()}
+    lines = [line.rstrip() for line in added.splitlines() if line.strip() and normal(line) not in known]
     lines = [line for line in lines if not line.startswith("# ")]
     links = [f"- {link(note, source)}" for source in sources]
     links = [line for line in links if line not in listed.splitlines()]

@@ -218,10 +218,10 @@ async def test_a_broken_list_of_topics_is_left_for_the_person_to_mend(night: Nig
 
 async def test_the_last_backups_stay(night: Night) -> None:
     for number in range(KEPT_BACKUPS + 3):
-        night.put(f".state/backups/dream_{number:02}/MEMORY.md", "of an earlier night\n")
+        night.put(f".state/backups/dream_0{number:02}/MEMORY.md", "of an earlier night\n")
     outcome = await night.dreamer.dream()
     kept = sorted(path.name for path in (night.path / ".state/backups").iterdir())
-    assert len(kept) == KEPT_BACKUPS and kept[0] == "dream_04" and kept[-1] == outcome.group
+    assert len(kept) == KEPT_BACKUPS and kept[0] == "dream_004" and kept[-1] == outcome.group
 
 
 async def test_chinese_notes_are_asked_about_and_told_in_chinese(night: Night) -> None:
@@ -256,7 +256,7 @@ async def test_a_crash_at_any_step_leads_to_exactly_one_dream(tmp_path: Path) ->
             assert night.text("digest/trip-to-berlin.md").count("Leaves on") == 1
             groups = {group for _, _, group in night.tellings}
             assert len(groups) == 1, f"step {step}: told as {len(groups)} dreams"
-            applied = [change for change in (await night.vault.history.list("MEMORY.md")).changes]
+            applied = (await night.vault.history.list("MEMORY.md")).changes
             assert len(applied) == 1
             await night.vault.undo(groups.pop())
             assert night.text("MEMORY.md") == MEMORY
