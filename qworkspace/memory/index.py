@@ -52,7 +52,7 @@ class MemoryIndex:
         agent_id: str,
         turns: asyncio.Semaphore,
     ) -> None:
-        """`sources` lists the notes and `vectors(embedder id)` makes a store: both block. `turns`: one per daemon."""
+        """`sources` lists the notes, `vectors(embedder id, length)` makes a store: both block. `turns`: the daemon's."""
         path = state_dir / FILE
         self._embedder = embedder
         self._clock = clock
@@ -156,6 +156,8 @@ class MemoryIndex:
         """The best passages; never raises, never takes longer than `timeout` seconds."""
         if not query.text.strip():
             return Found()
+        if not self._opened:
+            return Found(partial="the search index is not open")
         try:
             async with asyncio.timeout(timeout):
                 return await self._search(query, timeout * PATIENCE)

@@ -6,7 +6,7 @@ Heavy (numpy): imported at the first search. One caller at a time; everything he
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from typing import Any, TypeVar
@@ -42,18 +42,23 @@ class Arrays:
 
     keyword: KeywordIndex
     weights: Weights
+    make_store: Callable[[int], VectorStore]
     behind: dict[int, None] = field(default_factory=dict)
     vectors: VectorStore | None = None
     complete: bool = False
     trouble: str = ""
     _loaded_upto: int = 0
+    _kept: Mapping[int, str] = field(default_factory=dict)
     _half: list[tuple[int, list[str]]] = field(default_factory=list)
     _half_file: int = 0
     _ord: int = 0
 
     @classmethod
-    def load(cls, db: sqlite3.Connection, weights: Weights) -> Arrays:
-        """The keyword index as it was kept; it is behind with what has changed since."""
+    def load(cls, db: sqlite3.Connection, weights: Weights, make_store: Callable[[int], VectorStore]) -> Arrays:
+        """The keyword index as it was kept; it is behind with what has changed since.
+
+        `make_store` makes a store for vectors of that length, once there are some.
+        """
         data, rev = snapshot(db)
         try:
             keyword = KeywordIndex.load(data) if data else KeywordIndex()
@@ -62,7 +67,7 @@ class Arrays:
         changed, gone = changed_since(db, rev)
         for file_no in gone:
             keyword.remove_file(file_no)
-        return cls(keyword, weights, dict.fromkeys(changed))
+        return cls(keyword, weights, make_store, dict.fromkeys(changed))
 
     def dump(self) -> bytes:
         return self.keyword.dump()
@@ -92,35 +97,48 @@ class Arrays:
             done += max(len(found), 1)
         return len(self.behind)
 
-    def begin_vectors(self, db: sqlite3.Connection, store: VectorStore) -> None:
-        """Use this store; what it has kept of chunks that are gone or changed goes."""
-        self.vectors, self._loaded_upto, self.complete = store, 0, False
-        stored = store.stored()
-        if stored:
-            wanted = hashes(db)
-            store.remove([no for no, hash in stored.items() if wanted.get(no) != hash])
-
     def load_vectors(self, db: sqlite3.Connection, embedder: str) -> bool:
-        """Add the next few thousand vectors; whether there are more."""
+        """Add the next few thousand vectors; whether there are more. `Unavailable` when the store is."""
         if self.vectors is None:
-            return False
+            self._loaded_upto = 0
         items, vectors, upto = stored_vectors(db, embedder, self._loaded_upto, VECTORS_PIECE)
         if vectors is None:
-            self.complete, self.trouble = True, ""
+            self.complete, self.trouble, self._kept = True, "", {}
             return False
+        store = self._store(db, vectors.shape[1])
+        fresh = [row for row, (no, hash) in enumerate(items) if self._kept.get(no) != hash]
+        if fresh:
+            store.add([items[row] for row in fresh], vectors[fresh])
         self._loaded_upto = upto
-        self.vectors.add(items, vectors)
         return True
 
-    def add_vectors(self, items: Sequence[tuple[int, str]], vectors: NDArray[np.floating[Any]]) -> None:
-        """Make new vectors searchable."""
-        self._with_store(lambda store: store.add(items, vectors))
+    def _store(self, db: sqlite3.Connection, dimensions: int) -> VectorStore:
+        """The store, opened on first need; what it has kept of chunks that are gone or changed goes."""
+        if self.vectors is None:
+            store = self.make_store(dimensions)
+            self._kept = store.stored()
+            if self._kept:
+                wanted = hashes(db)
+                store.remove([no for no, hash in self._kept.items() if wanted.get(no) != hash])
+            self.vectors = store
+        return self.vectors
+
+    def add_vectors(
+        self, db: sqlite3.Connection, items: Sequence[tuple[int, str]], vectors: NDArray[np.floating[Any]]
+    ) -> None:
+        """Make new vectors searchable, unless the store is to be loaded anew anyway."""
+        if self.vectors is None and not self.complete:
+            return
+        try:
+            self._store(db, vectors.shape[1]).add(items, vectors)
+        except Unavailable as error:
+            self._give_up(error)
 
     def add_known(self, db: sqlite3.Connection, embedder: str, nos: tuple[int, ...]) -> None:
         """Add the vectors of these chunks from the file."""
         items, vectors, _ = vectors_of(db, embedder, nos)
         if vectors is not None:
-            self.add_vectors(items, vectors)
+            self.add_vectors(db, items, vectors)
 
     def find(
         self, db: sqlite3.Connection, query: Query, vector: NDArray[np.float32] | None, today: date
@@ -177,8 +195,11 @@ class Arrays:
         try:
             return work(self.vectors)
         except Unavailable as error:
-            self.vectors, self.complete, self.trouble = None, False, error.message
+            self._give_up(error)
             return None
+
+    def _give_up(self, error: Unavailable) -> None:
+        self.vectors, self.complete, self.trouble = None, False, error.message
 
     def close(self) -> None:
         """Free the vectors."""

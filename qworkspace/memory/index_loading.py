@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 IDLE_SECONDS = 600.0
 RETRY_SECONDS = 30.0  # before a store that could not be reached is tried again
 
-MakeStore = Callable[[str], "VectorStore"]
-"""A store for the vectors of the embedder of that id. Blocks; `Unavailable` says what is missing."""
+MakeStore = Callable[[str, int], "VectorStore"]
+"""A store for vectors (embedder id, length). Blocks; `Unavailable` says what is missing."""
 
 
 class LoadedIndex:
@@ -105,15 +105,13 @@ class LoadedIndex:
 
         settings = self._settings
         weights = Weights.of(settings.vector_weight, strong=self._embedder.strong, fusion=settings.fusion)
-        return Arrays.load(db, weights)
+        return Arrays.load(db, weights, partial(self._make_store, self._embedder.id))
 
     async def _load_vectors(self) -> None:
         arrays = self._arrays
         if arrays is None or self._embedder.id == "none" or arrays.complete:
             return
         try:
-            if arrays.vectors is None:
-                await self._db.look(self._begin_vectors)
             while await self._db.look(lambda db: arrays.load_vectors(db, self._embedder.id)):
                 pass
         except StorageError:
@@ -128,10 +126,6 @@ class LoadedIndex:
             self._signs.report("store", f"memory is searched by words only: {self._arrays.trouble}")
         else:
             self._signs.clear("store")
-
-    def _begin_vectors(self, db: sqlite3.Connection) -> None:
-        if self._arrays is not None:
-            self._arrays.begin_vectors(db, self._make_store(self._embedder.id))
 
     async def changed(self, stored: Sequence[Stored]) -> None:
         """These notes have other rows now: searches are to see them."""
@@ -158,7 +152,7 @@ class LoadedIndex:
         """New vectors; a later load finds them in the file."""
         arrays = self._arrays
         if arrays is not None and items:
-            await self._db.after_looks(partial(arrays.add_vectors, items, vectors))
+            await self._db.look(lambda db: arrays.add_vectors(db, items, vectors))
 
     async def add_known(self, nos: tuple[int, ...]) -> None:
         """These chunks have vectors in the file that were made for the same text before."""

@@ -1,0 +1,144 @@
+"""Vectors of the index: made in the background, nothing twice, by one embedder at a time, words meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from qworkspace.base.clock import SimulatedClock
+from qworkspace.errors import Unavailable
+from qworkspace.memory.contract import Query
+from qworkspace.memory.index_embedding import FIRST_RETRY
+from qworkspace.memory.index_vectors import SPARE
+from tests.support.indexes import CountingEmbedder, Notes, builtin_store, paths
+
+
+@pytest.fixture
+async def notes(tmp_path: Path) -> AsyncIterator[Notes]:
+    notes = Notes(tmp_path / "vault")
+    yield notes
+    await notes.close()
+
+
+async def test_a_text_is_embedded_once_though_it_moves_comes_back_or_stands_twice(notes: Notes) -> None:
+    embedder = CountingEmbedder()
+    notes.put("memory/a.md", "apples and pears\n")
+    index = await notes.ready(embedder)
+    assert index.status().embedded == index.status().chunks == 1 and index.status().vectors == "ready"
+    notes.put("memory/a.md", "something else\n")
+    notes.put("digest/deep/a.md", "apples and pears\n")  # a note of that name elsewhere
+    index.refresh()
+    await index.settled()
+    notes.put("memory/a.md", "apples and pears\n")
+    index.refresh(["memory/a.md"])
+    await index.settled()
+    await index.close()
+    again = await notes.ready(embedder)
+    assert max(Counter(embedder.texts).values()) == 1
+    hits = (await again.search(Query("apples and pears"))).hits
+    assert {hit.path for hit in hits if hit.vector_rank is not None} == {"memory/a.md", "digest/deep/a.md"}
+    assert again.status().embedded == 2
+
+
+async def test_words_are_searched_while_vectors_are_made(notes: Notes) -> None:
+    embedder = CountingEmbedder(gate=asyncio.Event())
+    notes.put("a.md", "apples\n")
+    index = notes.index(embedder)
+    await index.open()
+    index.refresh()
+    while index.status().pending:
+        await asyncio.sleep(0.001)
+    found = await index.search(Query("apples"))
+    assert found.hits[0].path == "a.md" and found.hits[0].vector_rank is None
+    assert "1 of 1 passages are found by their words only" in found.partial
+    assert index.status().vectors == "building"
+    notes.put("a.md", "bananas\n")  # the embedder hangs, and the change is found all the same
+    index.refresh(["a.md"])
+    while await paths(index, "bananas") != ["a.md"]:
+        await asyncio.sleep(0.001)
+    assert embedder.gate is not None
+    embedder.gate.set()
+    await index.settled()
+    found = await index.search(Query("bananas"))
+    assert found.partial == "" and found.hits[0].vector_rank == 1
+
+
+async def test_another_embedder_makes_vectors_anew_while_words_go_on(notes: Notes) -> None:
+    notes.put("a.md", "apples\n")
+    await (await notes.ready(CountingEmbedder())).close()
+    other = CountingEmbedder(id="counting/two", dimensions=8, gate=asyncio.Event())
+    index = notes.index(other)
+    await index.open()
+    assert index.status().vectors == "reindex needed" and index.status().embedded == 0
+    index.refresh()
+    assert await paths(index, "apples") == ["a.md"]
+    assert other.gate is not None
+    other.gate.set()
+    await index.settled()
+    status = index.status()
+    assert (status.vectors, status.embedded, status.embedder) == ("ready", 1, "counting/two")
+    assert (await index.search(Query("apples"))).hits[0].vector_rank == 1
+
+
+async def test_an_embedder_that_fails_is_shown_and_tried_again(tmp_path: Path) -> None:
+    clock = SimulatedClock()
+    notes = Notes(tmp_path / "vault", clock)
+    embedder = CountingEmbedder(failing="the provider is down")
+    notes.put("a.md", "apples\n")
+    index = await notes.ready(embedder)
+    assert index.status().vectors == "waiting" and index.status().pending == 0
+    assert "the provider is down" in notes.troubles[0]
+    assert await paths(index, "apples") == ["a.md"]
+    embedder.failing = ""
+    await clock.advance(FIRST_RETRY + 1)
+    await index.settled()
+    assert notes.troubles == [] and index.status().vectors == "ready"
+    embedder.failing = "gone again"
+    found = await index.search(Query("apples"))
+    assert found.hits and "gone again" in found.partial
+    await notes.close()
+
+
+async def test_embeddings_of_texts_that_are_gone_are_bounded(notes: Notes) -> None:
+    index = await notes.ready(CountingEmbedder())
+    for round in range(2):
+        for number in range(SPARE // 4):
+            notes.put(f"memory/n{number}.md", f"# {round}\n" + f"text {round} of {number} is here. " * 100)
+        index.refresh()
+        await index.settled()
+    index.refresh()
+    await index.settled()
+    chunks = index.status().chunks
+    assert chunks >= SPARE, "each note has several passages"
+    assert index._work.embeddings <= chunks * 1.25 + SPARE
+
+
+async def test_a_store_that_cannot_be_reached_leaves_words(tmp_path: Path) -> None:
+    clock = SimulatedClock()
+    notes = Notes(tmp_path / "vault", clock)
+    notes.put("a.md", "apples\n")
+    away = ["the Chroma server is away"]
+
+    def store(id: str, dimensions: int) -> object:
+        if away:
+            raise Unavailable(away[0])
+        return builtin_store(id, dimensions)
+
+    index = notes.index(CountingEmbedder())
+    index._loaded._make_store = store  # type: ignore[assignment]
+    await index.open()
+    index.refresh()
+    await index.settled()
+    assert await paths(index, "apples") == ["a.md"]
+    assert any("Chroma server" in message for message in notes.troubles)
+    away.clear()
+    await clock.advance(31)
+    await paths(index, "apples")
+    await index.search(Query("apples"))
+    assert (await index.search(Query("apples"))).hits[0].vector_rank == 1
+    assert notes.troubles == []
+    await notes.close()
