@@ -8,7 +8,8 @@ from datetime import datetime, tzinfo
 from typing import Literal, Protocol
 
 from qworkspace.base.clock import Clock
-from qworkspace.errors import ContextTooLong, InvalidPath, NotFound
+from qworkspace.base.text import estimate_text
+from qworkspace.errors import ContextTooLong, InvalidPath, NotFound, TooLarge
 from qworkspace.memory.asking import Ask
 from qworkspace.memory.contract import Found, Query
 from qworkspace.memory.extract_prompts import Language, instructions, question
@@ -18,7 +19,7 @@ from qworkspace.memory.notes import Author, Change, Note
 from qworkspace.memory.outcomes import Kept, Known, Outcome, Striking, lines_of
 from qworkspace.memory.queue_rows import Mark
 from qworkspace.memory.tokens import has_cjk
-from qworkspace.memory.transcripts import SpokenTurn, pieces, tokens_in, turn_text
+from qworkspace.memory.transcripts import SpokenTurn, pieces, turn_text
 from qworkspace.sessions.models import Source, Turn
 from qworkspace.sessions.store import SessionStore
 
@@ -156,7 +157,7 @@ class Extractor:
             if turn.source not in REMEMBERED:
                 continue
             spoken = await self._spoken(turn)
-            size += tokens_in(turn_text(1, spoken, self._zone()))
+            size += estimate_text(turn_text(1, spoken, self._zone()))
             if batch and size > self._room:
                 return batch, count
             batch.append(spoken)
@@ -243,7 +244,7 @@ class Extractor:
     async def _read(self, name: str) -> str:
         try:
             return (await self._vault.read(name)).text
-        except (NotFound, InvalidPath):
+        except (NotFound, InvalidPath, TooLarge):
             return ""
 
     def _nothing(self) -> Outcome:

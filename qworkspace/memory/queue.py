@@ -312,7 +312,7 @@ class SummarizeQueue:
 
     @property
     def _own_key(self) -> str:
-        return f"memory/{self._agent_id}/queue"
+        return f"memory/{self._agent_id}/extraction"
 
     def _key(self, session_id: str) -> str:
         return f"memory/{self._agent_id}/aside/{session_id}"

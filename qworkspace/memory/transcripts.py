@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 
+from qworkspace.base.text import estimate_text
 from qworkspace.sessions.models import FilePart, Message, ToolResultPart
 
 LONGEST_REPLY = 2_000
@@ -34,14 +35,6 @@ class SpokenTurn:
         return "\n".join(message.text[:20_000] for message in self.messages if message.role == "user")
 
 
-def tokens_in(text: str) -> int:
-    """About how many tokens: four characters each in ASCII, one character each in Chinese or Japanese."""
-    if text.isascii():
-        return (len(text) + 3) // 4
-    wide = min(len(text), (len(text.encode("utf-8", "replace")) - len(text)) // 2 + 1)
-    return wide + (len(text) - wide + 3) // 4
-
-
 def as_data(text: str) -> str:
     """`text` without what could end the block of data that it stands in."""
     return _TAGS.sub("‹", text)
@@ -59,7 +52,7 @@ def pieces(number: int, turn: SpokenTurn, zone: tzinfo, room: int) -> list[str]:
     part: list[str] = []
     size = 0
     for line in _said(turn):
-        cost = tokens_in(line) + 1
+        cost = estimate_text(line) + 1
         if part and size + cost > room:
             found.append("\n".join([header, *part]))
             part, size = [], 0

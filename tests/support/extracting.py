@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 from qworkspace.base.problems import Problem
-from qworkspace.errors import NotFound
+from qworkspace.config.memory import MemoryConfig
+from qworkspace.errors import NotFound, StorageError
+from qworkspace.memory import history, queue_rows
 from qworkspace.memory.asking import Purpose
 from qworkspace.memory.contract import Found, Hit, Query
 from qworkspace.memory.database import MemoryDb, memory_db
 from qworkspace.memory.extract import Extractor
 from qworkspace.memory.facts import words
+from qworkspace.memory.history import VaultHistory
 from qworkspace.memory.notes import Author, Change, Note, version_of
 from qworkspace.memory.queue import SummarizeQueue
-from qworkspace.memory.queue_rows import MIGRATIONS
+from qworkspace.memory.vault import AgentMdManager
 from tests.support.stores import Bench
 
 T = TypeVar("T")
@@ -59,6 +62,23 @@ class ScriptedAsk:
             self.running -= 1
 
 
+def found(texts: Mapping[str, str], query: Query) -> Found:
+    """The lines that share a word with the query, as passages."""
+    wanted = set(words(query.text))
+    hits = [
+        Hit(name, number, number, line, 1.0)
+        for name, text in texts.items()
+        for number, line in enumerate(text.splitlines(), 1)
+        if wanted & set(words(line))
+    ]
+    return Found(tuple(hits))
+
+
+def lines(texts: Mapping[str, str]) -> list[str]:
+    """The lines of all notes, without marks."""
+    return [line.split(" <!--")[0] for text in texts.values() for line in text.splitlines()]
+
+
 class MemoryNotes:
     """Notes as the vault keeps them: a key works once."""
 
@@ -90,43 +110,68 @@ class MemoryNotes:
         return Change(key, by.group, EPOCH, by, name, "append", "done", repeated=repeated)
 
     async def search(self, query: Query) -> Found:
-        """The lines that share a word with the query, as passages."""
-        wanted = set(words(query.text))
-        hits = [
-            Hit(name, number, number, line, 1.0)
-            for name, text in self.texts.items()
-            for number, line in enumerate(text.splitlines(), 1)
-            if wanted & set(words(line))
-        ]
-        return Found(tuple(hits))
+        return found(self.texts, query)
 
     @property
     def lines(self) -> list[str]:
-        """The lines of all notes, without marks."""
-        return [line.split(" <!--")[0] for text in self.texts.values() for line in text.splitlines()]
+        return lines(self.texts)
+
+
+class VaultNotes(AgentMdManager):
+    """The real vault of a directory."""
+
+    def __init__(self, shop: Workshop) -> None:
+        bench = shop.bench
+        self.root = bench.directory
+        super().__init__(
+            self.root,
+            MemoryConfig(),
+            history=VaultHistory(shop.database),
+            clock=bench.clock,
+            threads=bench.threads,
+            problems=bench.problems,
+            agent_id="a",
+            zone=lambda: UTC,
+        )
+
+    @property
+    def texts(self) -> dict[str, str]:
+        names = sorted(path.relative_to(self.root).as_posix() for path in self.root.rglob("*.md"))
+        return {name: (self.root / name).read_text(encoding="utf-8") for name in names}
+
+    @property
+    def lines(self) -> list[str]:
+        return lines(self.texts)
+
+    async def search(self, query: Query) -> Found:
+        return found(self.texts, query)
 
 
 class Dying:
-    """Stops for ever at the `at`-th point: before or after a step that it was put around."""
+    """Ends at the `at`-th point, before or after a step that it was put around: hangs, or fails from then on."""
 
-    def __init__(self, at: int) -> None:
+    def __init__(self, at: int, *, hangs: bool) -> None:
         self.died = asyncio.Event()
         self._at = at
+        self._hangs = hangs
         self._points = 0
 
     def around(self, step: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
         async def stepping(*args: P.args, **kwargs: P.kwargs) -> T:
             await self._point()
             result = await step(*args, **kwargs)
-            await self._point()
+            if self._hangs:  # a step that fails has not been done
+                await self._point()
             return result
 
         return stepping
 
     async def _point(self) -> None:
         self._points += 1
-        if self._points == self._at:
+        if self._points >= self._at:
             self.died.set()
+            if not self._hangs:
+                raise StorageError("the process is dead")
             await asyncio.Event().wait()
 
 
@@ -139,7 +184,6 @@ class Workshop:
         self.ask = ScriptedAsk(*replies)
         self.notes = MemoryNotes()
         self.interval = interval
-        self.search: Callable[[Query], Any] = self.notes.search
         self.database = self._database()
         self.queue = self.make()
 
@@ -160,7 +204,7 @@ class Workshop:
         return Extractor(
             self.ask,
             self.notes,
-            self.search,
+            self.notes.search,
             self.bench.store,
             clock=self.clock,
             zone=lambda: UTC,
@@ -188,9 +232,9 @@ class Workshop:
         self.queue.activate()
         await self.queue.idle()
 
-    async def die(self, at: int) -> bool:
+    async def die(self, at: int, *, hangs: bool = True) -> bool:
         """Work up to the `at`-th point or to the end; whether there was such a point. Only `restart` goes on."""
-        dying = Dying(at)
+        dying = Dying(at, hangs=hangs)
         database, ask, notes = self.database, self.ask, self.notes
         steps = (database.write, notes.append, notes.edit)
         database.write = dying.around(database.write)  # type: ignore[method-assign]
@@ -225,9 +269,42 @@ class Workshop:
     def _database(self) -> MemoryDb:
         return memory_db(
             self.bench.directory,
-            {"queue": MIGRATIONS},
+            {"vault": history.MIGRATIONS, "queue": queue_rows.MIGRATIONS},
             threads=self.bench.threads,
             clock=self.clock,
             problems=self.bench.problems,
             agent_id="a",
         )
+
+
+class VaultWorkshop(Workshop):
+    """With the real vault in place of notes in memory."""
+
+    vault: VaultNotes
+
+    async def __aenter__(self) -> VaultWorkshop:
+        await super().__aenter__()
+        await self._open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.queue.close()
+        await self.vault.close()
+        await super().__aexit__(kind, error, traceback)
+
+    async def restart(self) -> None:
+        await self.queue.close()
+        await self.vault.close()
+        await self.database.close()
+        self.database = self._database()
+        await self.database.open()
+        await self._open()
+        self.queue.activate()
+        await self.queue.idle()
+
+    async def _open(self) -> None:
+        self.notes = self.vault = VaultNotes(self)  # type: ignore[assignment]
+        await self.vault.start()
+        self.queue = self.make()

@@ -12,7 +12,7 @@ from qworkspace.errors import ModelError, NotFound, StorageError, Unavailable
 from qworkspace.memory.asking import NoModel
 from qworkspace.memory.notes import Change
 from qworkspace.sessions.models import TurnState
-from tests.support.extracting import Workshop, facts
+from tests.support.extracting import VaultWorkshop, Workshop, facts
 from tests.support.stores import request, says
 
 DOWN = ModelError("cannot reach the provider", code="model_unreachable", retryable=True)
@@ -85,6 +85,29 @@ async def test_whatever_moment_the_process_dies_at_each_fact_is_there_once(tmp_p
             assert shop.notes.lines == ["# Facts", old, "- Ann likes tea.", "- Ann lives in Rome."]
             assert await shop.states() == [("tea", "done")]
     assert points > 10
+
+
+async def test_in_the_real_vault_too_each_fact_is_there_once_and_can_be_undone(tmp_path: Path) -> None:
+    points = 0
+    died = True
+    while died:
+        points += 1
+        directory = tmp_path / str(points)
+        directory.mkdir()
+        async with VaultWorkshop(directory) as shop:
+            before = "# Facts\n- Ann likes coffee.\n"
+            (directory / "MEMORY.md").write_text(before)
+            await queued(shop, "tea")
+            shop.ask.replies = [facts("Ann likes tea.", supersedes="Ann likes coffee.")] * 2
+            died = await shop.die(points, hangs=False)
+            await shop.restart()
+            assert shop.notes.lines == ["# Facts", "- ~~Ann likes coffee.~~", "- Ann likes tea."]
+            (task,) = await shop.queue.tasks()
+            assert task.state == "done"
+            await shop.vault.undo(task.id)
+            assert shop.notes.texts["MEMORY.md"] == before
+            assert "tea" not in "".join(shop.notes.texts.values())
+    assert points > 8
 
 
 async def test_three_failures_set_a_task_aside_visibly_and_the_next_one_goes_on(tmp_path: Path) -> None:
