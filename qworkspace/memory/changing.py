@@ -263,7 +263,7 @@ class Changes:
     async def _finished(self, rows: Sequence[tuple[Row, Path]]) -> None:
         try:
             await self._history.finish([row.change for row, _ in rows])
-        except BaseException:
+        except Exception:  # of a cancelled wait nobody knows: it may be stored, and what is pending is settled later
             await self._threads.run(_roll_back, rows)
             raise
 
