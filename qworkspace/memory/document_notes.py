@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import date
+from difflib import SequenceMatcher
 
 from qworkspace.memory.merging import merge
 from qworkspace.memory.resources import Document
@@ -39,7 +40,6 @@ WORDS = {
         "cut": "Only the first {:,} of {:,} characters stand here; the rest is in the source.",
         "unsummarised": "There is no summary: {}.",
         "left_out": "Not read: {}.",
-        "changed": "The document has changed ({})",
     },
     "zh": {
         "source": "来源",
@@ -52,7 +52,6 @@ WORDS = {
         "cut": "这里只有 {1:,} 个字符中的前 {0:,} 个，其余见来源。",
         "unsummarised": "没有摘要：{}。",
         "left_out": "未读取：{}。",
-        "changed": "文档有改动（{}）",
     },
 }
 _HEADING = re.compile(r"^(#{1,6} .+)$", re.MULTILINE)
@@ -115,19 +114,29 @@ def is_of(text: str, source: str) -> bool:
     return f"<!-- document: {source.replace('--', '- -')} sha256:" in text
 
 
-def updated(current: str, written: str, new: str, *, day: date, language: str) -> str:
-    """`new` in place of what was `written`, with what a person has changed since.
-
-    Where both have changed the same lines, the person's note stays and the new version follows below it.
-    """
+def updated(current: str, written: str, new: str) -> str:
+    """`new` in place of what was `written`, with what a person has changed since; no line of a person's is lost."""
     if not current.strip():
         return new
     result = merge(written.encode(), new.encode(), current.encode())
-    if result is not None:
-        return result.decode()
-    heading = WORDS["zh" if language == "zh" else "en"]["changed"].format(day.isoformat())
-    below = _HEADING.sub(r"##\1", new)
-    return f"{current.rstrip()}\n\n## {heading}\n\n{below}"
+    return result.decode() if result is not None else _with_persons_lines(current, written, new)
+
+
+def _with_persons_lines(current: str, written: str, new: str) -> str:
+    """`new` with the lines of `current` that were not written, each after the line that it stood after."""
+    base, now, lines = written.splitlines(), current.splitlines(), new.splitlines()
+    places = {0: min(1, len(lines))}  # below the title
+    for block in SequenceMatcher(None, base, lines, autojunk=False).get_matching_blocks():
+        places |= {block.a + step + 1: block.b + step + 1 for step in range(block.size)}
+    inserted: dict[int, list[str]] = {}
+    for tag, start, _, low, high in SequenceMatcher(None, base, now, autojunk=False).get_opcodes():
+        if tag in ("insert", "replace"):
+            place = places[max(known for known in places if known <= start)]
+            inserted.setdefault(place, []).extend(now[low:high])
+    result = list(inserted.get(0, []))
+    for number, line in enumerate(lines, 1):
+        result += [line, *inserted.get(number, [])]
+    return "\n".join(result) + "\n"
 
 
 def _beginning(text: str) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from datetime import date
 from pathlib import Path
 
 from qworkspace.base.clock import Clock
@@ -110,7 +109,7 @@ class Documents:
         language = dream_texts.language(self._language, document.text)
         new = document_notes.document_note(document, note, source, digest, day=day, language=language, summary=summary)
         number = row.number + 1 if row is not None else 1
-        edit = _updating(before.written if before is not None else "", new, day, language)
+        edit = _updating(before.written if before is not None else "", new)
         key = f"document/{source}/{number}/{digest}"
         change = await self._vault.edit(note, edit, by=Author("resource"), key=key)
         if change.repeated:  # written before a crash, perhaps with another summary
@@ -161,5 +160,5 @@ class Documents:
         return lambda: self._clock.monotonic() - began
 
 
-def _updating(before: str, new: str, day: date, language: str) -> Callable[[str], str]:
-    return lambda text: document_notes.updated(text, before, new, day=day, language=language)
+def _updating(before: str, new: str) -> Callable[[str], str]:
+    return lambda text: document_notes.updated(text, before, new)
