@@ -9,6 +9,7 @@ from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 
 from qworkspace.base.clock import Clock
+from qworkspace.base.ids import new_id
 from qworkspace.base.problems import Problems
 from qworkspace.base.tasks import Threads
 from qworkspace.config.memory import MemoryConfig
@@ -82,6 +83,15 @@ class AgentMdManager:
     async def look_again(self) -> None:
         """Put back now what an editor's save has swallowed; it is done within a quarter of a second anyway."""
         await self._fresh.look()
+
+    @property
+    def workspace(self) -> Path:
+        """The directory of the agent, its links followed."""
+        return self._names.workspace
+
+    def new_group(self, prefix: str) -> str:
+        """An id for changes that are undone together."""
+        return new_id(prefix, self._clock.now())
 
     def name(self, given: str) -> str:
         """The name of the note that is meant, `.md` forced; `InvalidPath` when it leaves the vault. Blocking, short."""

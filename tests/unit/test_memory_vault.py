@@ -265,7 +265,7 @@ def trap(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return _outside(tmp_path_factory.mktemp("trap"))
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(NAMES)
 @example("memory/dir/o")
 @example("memory/home/secrets.json")
