@@ -62,9 +62,10 @@ class DaemonMemory:
         """The memory of the agent that acts now."""
         return self._acting.get(str(state_dir))
 
-    def begin(self, state_dir: Path, memory: BaseMemoryManager) -> None:
-        """This one acts from now on."""
+    def begin(self, state_dir: Path, memory: BaseMemoryManager) -> bool:
+        """This one acts from now on; whether another has just ended for it."""
         self._acting[str(state_dir)] = memory
+        return str(state_dir) in self._ending
 
     def end(self, state_dir: Path, memory: BaseMemoryManager, quiet: asyncio.Task[None]) -> None:
         """It acts no more; what it had begun is over when `quiet` is."""

@@ -78,7 +78,8 @@ class Upkeep:
     def activate(self) -> None:
         """Begin to act, in the background."""
         self.active = True
-        self._parts.daemon.begin(self._parts.state_dir, self._memory)
+        if self._parts.daemon.begin(self._parts.state_dir, self._memory):
+            self.prepare()  # the agent is in use
         self._beside(self._begin(), "begin")
         self._beside(self._catch_up_dreams(), "dreams")
 
