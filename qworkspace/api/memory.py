@@ -54,6 +54,9 @@ class NotesMemory(Protocol):
     vault: AgentMdManager
     history: VaultHistory
 
+    async def ready(self) -> None:
+        """Open what changes and their history need. Cheap when that is done."""
+
     async def reindex(self) -> None:
         """Throw the index away and build it anew, in the background."""
 
@@ -74,7 +77,9 @@ async def _notes(call: Call) -> NotesMemory:
     if not hasattr(memory, "vault"):
         reason = "; ".join(memory.status().problems) or "its memory backend keeps none"
         raise Unavailable(f"agent {call.agent_id!r} has no notes: {reason}", code="no_memory")
-    return cast(NotesMemory, memory)
+    notes = cast(NotesMemory, memory)
+    await notes.ready()
+    return notes
 
 
 async def list_notes(call: Call) -> NoteList:
@@ -163,7 +168,9 @@ async def search(call: Call) -> SearchAnswer:
 
 async def read_status(call: Call) -> MemoryFacts:
     """How memory is; quick."""
-    return _status(await _memory(call))
+    memory = await _memory(call)
+    memory.prepare()  # whoever asks waits for the index
+    return _status(memory)
 
 
 async def reindex(call: Call) -> MemoryFacts:

@@ -18,7 +18,7 @@ from qworkspace.chat.live import LiveTurn
 from qworkspace.config.store import ConfigStore
 from qworkspace.memory.markdown import MarkdownMemory
 from qworkspace.sessions.models import TurnRequest, user_message
-from qworkspace.workspace.reload import Reload
+from qworkspace.workspace.history import Reload
 from qworkspace.workspace.workspace import Workspace
 from tests.support.daemon import write_home, write_json
 
