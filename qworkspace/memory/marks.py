@@ -51,19 +51,23 @@ def parse(line: str) -> Provenance | None:
 def plain(line: str) -> str:
     """What the line says: without bullet, strike and marks."""
     _, body, _ = _parts(line)
-    return body[2:-2] if _is_struck(body) else body
+    return _inside(body) if _is_struck(body) else body
 
 
 def strike(line: str) -> str:
     """`- ~~fact~~ <!-- src: … -->`: no longer true, still to be read. Blank and struck lines stay as they are."""
     lead, body, tail = _parts(line)
-    return line if not body or _is_struck(body) else f"{lead}~~{body}~~{tail}"
+    if not body or _is_struck(body):
+        return line
+    if "~~" in body or "\\~" in body or body.startswith("~") or body.endswith("~"):
+        body = body.replace("~", "\\~")
+    return f"{lead}~~{body}~~{tail}"
 
 
 def unstrike(line: str) -> str:
     """What `strike` has been given."""
     lead, body, tail = _parts(line)
-    return f"{lead}{body[2:-2]}{tail}" if _is_struck(body) else line
+    return f"{lead}{_inside(body)}{tail}" if _is_struck(body) else line
 
 
 def is_struck(line: str) -> bool:
@@ -94,7 +98,14 @@ def _parts(line: str) -> tuple[str, str, str]:
 
 
 def _is_struck(body: str) -> bool:
-    return len(body) > 4 and body.startswith("~~") and body.endswith("~~") and "~~" not in body[2:-2]
+    inner = body[2:-2].replace("\\~", "x")
+    framed = len(body) > 4 and body.startswith("~~") and body.endswith("~~")
+    return framed and "~~" not in inner and not inner.startswith("~") and not inner.endswith("~")
+
+
+def _inside(body: str) -> str:
+    """What is struck there; `strike` has escaped the tildes where they could be taken for the end."""
+    return body[2:-2].replace("\\~", "~")
 
 
 def _word(text: str) -> str:
