@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, tzinfo
+from datetime import UTC, datetime, tzinfo
 from typing import Literal, Protocol
 
 from qworkspace.base.clock import Clock
+from qworkspace.base.tasks import Threads
 from qworkspace.base.text import estimate_text
 from qworkspace.errors import ContextTooLong, InvalidPath, NotFound, TooLarge
 from qworkspace.memory.asking import Ask
 from qworkspace.memory.contract import Found, Query
 from qworkspace.memory.extract_prompts import Language, instructions, question
-from qworkspace.memory.facts import Draft, harmless, mask, parse_facts, same, says, undated
+from qworkspace.memory.facts import Draft, mask, parse_facts, same, says, undated, whole
 from qworkspace.memory.marks import plain
 from qworkspace.memory.notes import Author, Change, Note
 from qworkspace.memory.outcomes import Kept, Known, Outcome, Striking, lines_of
@@ -80,6 +81,7 @@ class Extractor:
         sessions: SessionStore,
         *,
         clock: Clock,
+        threads: Threads,
         zone: Callable[[], tzinfo],
         language: Callable[[], Literal["auto", "en", "zh"]],
     ) -> None:
@@ -88,6 +90,7 @@ class Extractor:
         self._search = search
         self._sessions = sessions
         self._clock = clock
+        self._threads = threads
         self._zone = zone
         self._language = language
         self._room = ROOM
@@ -157,7 +160,7 @@ class Extractor:
             if turn.source not in REMEMBERED:
                 continue
             spoken = await self._spoken(turn)
-            size += estimate_text(turn_text(1, spoken, self._zone()))
+            size += await self._threads.run(_size, spoken)
             if batch and size > self._room:
                 return batch, count
             batch.append(spoken)
@@ -183,8 +186,9 @@ class Extractor:
             batch = [replace(turn, user="") for turn in batch]
         known = await self._known(batch)
         kept = Kept(self._vault.today(), session_id, batch)
-        for text in self._texts(batch):
-            for draft in parse_facts(await self._asked(text, known, kept)):
+        for text in await self._threads.run(self._texts, batch):
+            answer = await self._asked(text, known, kept)
+            for draft in await self._threads.run(parse_facts, answer):
                 await self._keep(kept, draft, known)
         return kept.outcome()
 
@@ -206,7 +210,7 @@ class Extractor:
         return language if language != "auto" else "zh" if has_cjk(text) else "en"
 
     async def _keep(self, kept: Kept, draft: Draft, known: Sequence[Known]) -> None:
-        fact = harmless(draft.fact)
+        fact = whole(draft)
         if not fact or kept.full or kept.holds(fact, draft.when):
             return
         near = [*known, *await self._near(fact)]
@@ -249,6 +253,10 @@ class Extractor:
 
     def _nothing(self) -> Outcome:
         return Outcome(self._vault.today(), "")
+
+
+def _size(turn: SpokenTurn) -> int:
+    return estimate_text(turn_text(1, turn, UTC))
 
 
 def _ended(turns: Sequence[Turn]) -> tuple[list[Turn], bool]:

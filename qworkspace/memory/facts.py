@@ -49,7 +49,10 @@ _NAMED = re.compile(
 _WORD = re.compile(r"[^\W_]+")
 _WIDE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff]")
 _FILLERS = frozenset({"a", "an", "the", "s"})
-LEAST_BEGINNING = 4
+_CLAUSE = re.compile(r"[,;:.!?](?=\s)|\s[(–—-]|[，；：、。（]")
+_NAMES = ("fact", "text", "content", "事实")
+_LISTS = ("facts", "memories", "事实")
+_THE_USER = frozenset({"user", "the user", "用户"})
 _DENIALS = re.compile(
     r"not|no|never|none|without|nor|neither|longer|former|formerly|stopped|quit|until|cannot|t|ex|only|if|might|may"
     r"|[不没沒無无未别非否前曾只但]"
@@ -58,11 +61,13 @@ _DENIALS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A fact as the model gave it. `turn` is the number it named, 0 for none; `supersedes` quotes a known line."""
+    """A fact as the model gave it, and whom or what it is about.
+
+    `turn` is the number it named, 0 for none; `supersedes` quotes a known line.
+    """
 
     fact: str
     about: str = ""
-    kind: str = ""
     when: str = ""
     turn: int = 0
     supersedes: str = ""
@@ -107,25 +112,27 @@ def _drafts(value: Any, depth: int) -> Iterator[Draft]:
     if isinstance(value, list):
         for item in value:
             yield from _drafts(item, depth - 1)
-    elif isinstance(value, dict) and "fact" in value:
-        draft = _draft(value)
-        if draft is not None:
-            yield draft
+    elif isinstance(value, dict) and (draft := _draft(value)) is not None:
+        yield draft
     elif isinstance(value, dict):
-        for item in value.values():
+        for name, item in value.items():
             if isinstance(item, list | dict):
-                yield from _drafts(item, depth - 1)
+                yield from _drafts(item if isinstance(item, dict) else [_named(e, name) for e in item], depth - 1)
+
+
+def _named(entry: Any, name: str) -> Any:
+    """A plain text in the list of facts as a fact."""
+    return {"fact": entry} if isinstance(entry, str) and name in _LISTS else entry
 
 
 def _draft(value: dict[str, Any]) -> Draft | None:
-    fact = _text(value.get("fact"))
+    fact = next((text for name in _NAMES if (text := _text(value.get(name)))), "")
     if not fact:
         return None
     when = _WHEN.fullmatch(_text(value.get("when")))
     return Draft(
         fact=fact,
         about=_text(value.get("about")),
-        kind=_text(value.get("kind")),
         when=when[0] if when else "",
         turn=_number(value.get("turn")),
         supersedes=_text(value.get("supersedes")),
@@ -162,6 +169,14 @@ def harmless(text: str) -> str:
     return line[: LONGEST_FACT - 1].rsplit(" ", 1)[0][: LONGEST_FACT - 1] + "…"
 
 
+def whole(draft: Draft) -> str:
+    """The fact as a harmless line that names whom it is about."""
+    fact, about = harmless(draft.fact), harmless(draft.about)
+    if not fact or not about or about.casefold() in _THE_USER or overlap(about, fact) > 0:
+        return fact
+    return harmless(f"{about}: {fact}")
+
+
 def mask(text: str) -> str:
     """`text` with keys, tokens and passwords hidden."""
     for pattern in _SECRETS:
@@ -193,17 +208,18 @@ def same(one: str, other: str) -> bool:
 
 
 def says(known: str, fact: str, when: str = "") -> bool:
-    """Whether a known line says the fact: in the same words, or it begins with at least `LEAST_BEGINNING` of them.
+    """Whether a known line says the fact: in the same words, or the words of its beginning up to a comma or stop.
 
     Nothing less will do, because what is dropped here is lost: in a sentence of twelve words one other name, number
     or verb is another fact, and "Ann's mother lives in Paris" has all the words of "Ann lives in Paris".
     """
     if when and when not in known:
         return False
-    ours, theirs = words(undated(fact)), words(undated(known))
+    ours, known = words(undated(fact)), undated(known)
+    theirs = words(known)
     if not ours or _denials(ours) != _denials(theirs):
         return False
-    return ours == theirs or (len(ours) >= LEAST_BEGINNING and theirs[: len(ours)] == ours)
+    return ours == theirs or any(ours == words(known[: clause.start()]) for clause in _CLAUSE.finditer(known))
 
 
 def _denials(text: Sequence[str]) -> list[str]:

@@ -76,6 +76,7 @@ class MarkdownMemory(BaseMemoryManager):
             self.search,
             parts.sessions,
             clock=clock,
+            threads=threads,
             zone=parts.zone,
             language=lambda: parts.language,
         )

@@ -207,6 +207,7 @@ class Workshop:
             self.notes.search,
             self.bench.store,
             clock=self.clock,
+            threads=self.bench.threads,
             zone=lambda: UTC,
             language=lambda: "auto",
         )

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qworkspace.errors import ModelError
-from qworkspace.memory.facts import HIDDEN, LONGEST_FACT, harmless, parse_facts, says
+from qworkspace.memory.facts import HIDDEN, LONGEST_FACT, Draft, harmless, parse_facts, says, whole
 from qworkspace.memory.marks import fact_line, is_struck, parse
 
 TWO = '{"fact": "Ann likes tea.", "turn": 2}, {"fact": "安住在巴黎。", "when": "2026-01-02"}'
@@ -49,7 +49,27 @@ def test_an_answer_without_json_is_one(answer: str) -> None:
 
 def test_wrong_types_are_dropped_one_by_one() -> None:
     (draft,) = parse_facts('[{"fact": " Tea ", "about": 3, "kind": null, "when": "tomorrow", "turn": "[4]", "x": []}]')
-    assert (draft.fact, draft.about, draft.kind, draft.when, draft.turn, draft.supersedes) == ("Tea", "", "", "", 4, "")
+    assert (draft.fact, draft.about, draft.when, draft.turn, draft.supersedes) == ("Tea", "", "", 4, "")
+
+
+def test_plain_texts_in_a_list_of_facts_are_facts() -> None:
+    assert [draft.fact for draft in parse_facts('{"facts": ["Ann likes tea.", 3, ""], "other": ["no fact"]}')] == [
+        "Ann likes tea."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("about", "line"),
+    [
+        ("Ann", "Ann: likes tea"),
+        ("user", "likes tea"),
+        ("tea", "likes tea"),
+        ("# Ann\n", "Ann: likes tea"),
+        ("", "likes tea"),
+    ],
+)
+def test_a_fact_names_whom_it_is_about(about: str, line: str) -> None:
+    assert whole(Draft("likes tea", about)) == line
 
 
 @given(st.text(st.sampled_from('[]{}",:\\ fact1é\n'), max_size=60) | st.text(max_size=60))
@@ -153,6 +173,7 @@ def test_what_is_no_secret_stays(text: str) -> None:
         ("The cat of Ann is called Minka", "Cat of Ann is called Minka!"),
         ("Ann lives in Paris, near the Seine", "Ann lives in Paris"),
         ("安住在巴黎。", "安住在巴黎"),
+        ("安住在巴黎，在塞纳河边", "安住在巴黎"),
         ("Dentist on Monday at nine (2026-01-05)", "Dentist on Monday at nine"),
     ],
 )
@@ -173,6 +194,8 @@ def test_what_is_known_is_known_in_other_dress(known: str, fact: str) -> None:
         ("The meeting is on 2026-01-05 in room 4", "The meeting is on 2026-01-06 in room 4"),
         ("安不喜欢绿茶", "安喜欢绿茶"),
         ("安住在柏林", "安住在巴黎"),
+        ("安喜欢茶杯", "安喜欢茶"),
+        ("Ann likes tea with milk", "Ann likes tea"),
         ("", "Ann"),
     ],
 )
