@@ -10,7 +10,6 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from qworkspace.base.tasks import SingleFlight, Tasks
-from qworkspace.base.waiting import happens_within
 from qworkspace.errors import QworkspaceError, Unavailable
 from qworkspace.memory.contract import BaseMemoryManager
 from qworkspace.memory.database import MemoryDb
@@ -23,8 +22,8 @@ from qworkspace.memory.vault import AgentMdManager
 
 logger = logging.getLogger(__name__)
 
-INDEX_SECONDS = 5.0
-"""After a start the index waits so long, unless somebody is about to search: many agents may be starting."""
+LATER_SECONDS = 5.0
+"""After a start, what nobody waits for waits so long: many agents may be starting."""
 DREAM_SECONDS = 60.0
 DREAM_AGAIN_SECONDS = 3_600.0
 _WORDS = {
@@ -62,7 +61,6 @@ class Upkeep:
         self._tasks = Tasks(f"memory of {parts.agent_id}")
         self._opening: SingleFlight[None] = SingleFlight()
         self._actor = parts.daemon.actor(parts.state_dir)
-        self._wanted = asyncio.Event()
         self._background: set[asyncio.Task[Any]] = set()
         self._shown: set[str] = set()
         self._working = 0
@@ -133,7 +131,8 @@ class Upkeep:
 
     def prepare(self) -> None:
         """A search is likely to come: open the index now."""
-        self._wanted.set()
+        if self.active and not self.index_opened:
+            self._beside(self.guarded("index", self.index_ready), "prepare")
 
     async def _open(self) -> None:
         await self._tasks.start(self._open_files(), name="open")  # who asked first may be cancelled
@@ -159,24 +158,25 @@ class Upkeep:
     # what happens by itself
 
     async def _begin(self) -> None:
+        """What an earlier instance or process has left, then what is new. A fresh agent has nothing to be opened."""
+        run, settings = self._parts.threads.run, self._parts.config
         await self._parts.daemon.until_quiet(self._parts.state_dir)
-        if self.opened:
-            self._queue.activate()
-        elif await self._has_something_to_do():
-            await self.guarded("open", self.ready)
         if self.index_opened:
             self._index.refresh()
-        else:
-            await happens_within(self._wanted, INDEX_SECONDS, self._parts.clock)
-            await self.guarded("index", self.index_ready)
+        if self.opened:
+            self._queue.activate()
+        elif await run(self._database.path.exists):
+            await self.guarded("open", self.ready)
         if self.opened:
             await self.guarded("dream", self._recover_dream)
+        await self._parts.clock.sleep(LATER_SECONDS)
+        if not self.opened and await self._has_conversations():
+            await self.guarded("open", self.ready)
+        if await run(self._has_files, settings.daily_dir) or await run(self._has_files, settings.digest_dir):
+            await self.guarded("index", self.index_ready)
         self.read_documents()
 
-    async def _has_something_to_do(self) -> bool:
-        """Whether there is a queue, or there are conversations that could be in it."""
-        if await self._parts.threads.run(self._database.path.exists):
-            return True
+    async def _has_conversations(self) -> bool:
         found, _ = await self._parts.sessions.sessions(limit=1)
         return bool(found)
 
