@@ -80,7 +80,10 @@ def show(
 
 
 def write(
-    text: Annotated[str, typer.Argument(metavar="[TEXT]", help="What to add, after -- if it begins with a dash; stdin when left out.")] = "",
+    text: Annotated[
+        str,
+        typer.Argument(metavar="[TEXT]", help="What to add, after -- if it begins with a dash; stdin when left out."),
+    ] = "",
     path: Annotated[str, typer.Option("--note", metavar="NOTE", help="The note; default the one of today.")] = "",
     replace: Annotated[bool, typer.Option("--replace", help="Replace the whole note instead of adding.")] = False,
     agent: AgentOption = "",
