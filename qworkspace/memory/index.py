@@ -52,7 +52,7 @@ class MemoryIndex:
         agent_id: str,
         turns: asyncio.Semaphore,
     ) -> None:
-        """`sources` lists the notes, `vectors(embedder id, length)` makes a store: both block. `turns`: the daemon's."""
+        """`sources` lists the notes, `vectors(embedder id, length)` makes a store; both block."""
         path = state_dir / FILE
         self._embedder = embedder
         self._clock = clock
@@ -176,7 +176,7 @@ class MemoryIndex:
         if waiting:
             await asyncio.wait(waiting, timeout=patience)
         if not self._loaded.loaded or loading.done():
-            await asyncio.shield(loading)
+            await self._loaded.ensure()
         vector, reason = _vector_of(asking)
         hits = await self._loaded.find(query, vector, self._clock.now().date())
         return Found(tuple(hits), "; ".join(filter(None, (self._partial(), reason))))

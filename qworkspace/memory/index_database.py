@@ -79,15 +79,9 @@ class IndexDatabase:
     # everything below runs in threads: what touches the writer in one lane, what touches the reader in the other
 
     def _open(self) -> bool:
-        self._file = identity(self.path)
-        new = self._file is None
-        if new:
-            make(self.path)
-        self._file = identity(self.path)
-        try:
-            self._writing()
-        except FAILURES as error:
-            raise explain(error, self.path) from error
+        new = identity(self.path) is None
+        self._file = None
+        self._written(lambda _: None)
         return new
 
     def _renew(self) -> None:
@@ -111,12 +105,18 @@ class IndexDatabase:
             raise explain(error, self.path) from error
 
     def _writing(self) -> sqlite3.Connection:
+        if self._file is None:
+            if identity(self.path) is None:
+                make(self.path)
+            self._file = identity(self.path)
         self._expect_same()
         if self._writer is None:
             self._writer = open_writer(self.path)
         return self._writer
 
     def _reading(self) -> sqlite3.Connection:
+        if self._file is None:
+            raise Unavailable("the search index is not made yet", path=str(self.path))
         self._expect_same()
         if self._reader_file != self._file:
             self._drop_reader()

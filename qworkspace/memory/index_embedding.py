@@ -119,6 +119,7 @@ class Embedding:
                 self._signs.report("vectors", f"notes are found by their words only: {error.message}")
                 self._quiet()
                 await self._interruptible(self._clock.sleep(retry))
+                self._failing = False
                 retry = min(retry * 2, LAST_RETRY)
         self._task = None
         self._quiet()

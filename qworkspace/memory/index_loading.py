@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from qworkspace.base.clock import Clock
 from qworkspace.base.tasks import Tasks
 from qworkspace.config.memory import MemoryConfig
-from qworkspace.errors import DatabaseDamaged, StorageError, Unavailable
+from qworkspace.errors import DatabaseDamaged, QworkspaceError, StorageError, Unavailable
 from qworkspace.memory.contract import Hit, Query
 from qworkspace.memory.embeddings import Embedder
 from qworkspace.memory.index_database import IndexDatabase
@@ -59,7 +59,7 @@ class LoadedIndex:
         self._dropped = dropped
         self._arrays: Arrays | None = None
         self._meanwhile: list[Stored] = []
-        self._loading: asyncio.Task[None] | None = None
+        self._loading: asyncio.Task[QworkspaceError | None] | None = None
         self._idle: asyncio.Task[None] | None = None
         self._used = 0.0
         self._retry_at = 0.0
@@ -80,13 +80,25 @@ class LoadedIndex:
         lacking = arrays is not None and self._embedder.id != "none" and not arrays.complete
         return arrays is None or (lacking and self._clock.monotonic() >= self._retry_at)
 
-    def load(self) -> asyncio.Task[None]:
-        """Begin to load unless that is done or under way; the task is for waiting only, never to be cancelled."""
+    def load(self) -> asyncio.Task[QworkspaceError | None]:
+        """Begin to load unless that is done or under way. The task's result is what went wrong; never cancel it."""
         self._used = self._clock.monotonic()
         if self._loading is None or (self._loading.done() and (_failed(self._loading) or self._incomplete)):
-            self._loading = self._tasks.start(self._load(), name="load")
-            self._loading.add_done_callback(_failed)
+            self._loading = self._tasks.start(self._tried(), name="load")
         return self._loading
+
+    async def ensure(self) -> None:
+        """Return when it is loaded; raises what went wrong."""
+        error = await asyncio.shield(self.load())
+        if error is not None:
+            raise error
+
+    async def _tried(self) -> QworkspaceError | None:
+        try:
+            await self._load()
+        except QworkspaceError as error:
+            return error
+        return None
 
     async def _load(self) -> None:
         if self._arrays is None:
@@ -211,5 +223,5 @@ class LoadedIndex:
                 return
 
 
-def _failed(task: asyncio.Task[None]) -> bool:
-    return task.cancelled() or task.exception() is not None
+def _failed(task: asyncio.Task[QworkspaceError | None]) -> bool:
+    return task.cancelled() or task.exception() is not None or task.result() is not None

@@ -218,7 +218,7 @@ class Indexing:
     async def _take(self, queue: dict[str, Path | None]) -> None:
         places = dict(islice(queue.items(), SLICE_NOTES))
         if len(queue) > BACKLOG and not self._loaded.loaded:
-            await self._loaded.load()
+            await self._loaded.ensure()
         async with nullcontext() if len(queue) <= FEW else self._turns:
             now = self._clock.now().timestamp()
             taken = await self._db.write(lambda db: take(db, places, now))
@@ -236,6 +236,8 @@ class Indexing:
         for stored in taken.stored:
             self.chunks += stored.added - len(stored.removed)
             self._unsaved += stored.chunks
+            if self.embedding is not None and self.embedding.wanted:
+                self.embedding.missing += stored.added  # at most: counted when vectors are made
         before = dict(self.refused)
         for name, reason in taken.refused.items():
             self.refused.pop(name, None)
@@ -249,7 +251,7 @@ class Indexing:
         if self._unsaved <= most:
             return
         if not self._loaded.loaded or self._loaded.loading:
-            await self._loaded.load()
+            await self._loaded.ensure()
         data = await self._loaded.dump()
         if data is not None:
             await self._db.write(lambda db: _save(db, data))

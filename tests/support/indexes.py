@@ -137,6 +137,7 @@ class Notes:
 
 
 async def paths(index: MemoryIndex, text: str, **filters: Any) -> list[str]:
-    """Where that is found, best first, each note once."""
+    """Where one of these words stands, best first, each note once: what is merely related is left out."""
     found = await index.search(Query(text, **filters))
-    return list(dict.fromkeys(hit.path for hit in found.hits))
+    words = text.lower().split()
+    return list(dict.fromkeys(hit.path for hit in found.hits if any(word in hit.text.lower() for word in words)))
