@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import date
 from difflib import SequenceMatcher
 
-from qworkspace.memory.merging import merge
 from qworkspace.memory.resources import Document
+from qworkspace.memory.shown import merge_texts
 from qworkspace.memory.topics import link
 
 SHORT = 12_000
@@ -118,8 +118,8 @@ def updated(current: str, written: str, new: str) -> str:
     """`new` in place of what was `written`, with what a person has changed since; no line of a person's is lost."""
     if not current.strip():
         return new
-    result = merge(written.encode(), new.encode(), current.encode())
-    return result.decode() if result is not None else _with_persons_lines(current, written, new)
+    result = merge_texts(written, new, current)
+    return result if result is not None else _with_persons_lines(current, written, new)
 
 
 def _with_persons_lines(current: str, written: str, new: str) -> str:

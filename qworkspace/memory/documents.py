@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from qworkspace.base.clock import Clock
@@ -107,7 +108,8 @@ class Documents:
         note = before.note if before is not None else await self._free_name(source, digest)
         day = day_of(self._vault.today()) or self._clock.now().date()
         language = dream_texts.language(self._language, document.text)
-        new = document_notes.document_note(document, note, source, digest, day=day, language=language, summary=summary)
+        make = partial(document_notes.document_note, day=day, language=language, summary=summary)
+        new = await self._threads.run(make, document, note, source, digest)
         number = row.number + 1 if row is not None else 1
         edit = _updating(before.written if before is not None else "", new)
         key = f"document/{source}/{number}/{digest}"
@@ -121,7 +123,7 @@ class Documents:
         if not document_notes.is_long(document):
             return Summary()
         language = dream_texts.language(self._language, document.text)
-        question = document_notes.question(document)
+        question = await self._threads.run(document_notes.question, document)
         try:
             answer = await self._ask(document_notes.SYSTEM[language], question, purpose="resource")
         except ModelError as error:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import date
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from qworkspace.base.clock import Clock
 from qworkspace.base.database import Database
@@ -23,8 +23,9 @@ from qworkspace.memory.dream_answers import Answer, Refused, checked, read_answe
 from qworkspace.memory.dream_store import DreamStore, Piece, Plan
 from qworkspace.memory.dream_writing import MEMORY, EditedMeanwhile, Writer
 from qworkspace.memory.interests import INTERESTS, load_interests
+from qworkspace.memory.notes import NoteInfo
 from qworkspace.memory.parts import Tell
-from qworkspace.memory.slugs import day_of
+from qworkspace.memory.slugs import day_of, slug
 from qworkspace.memory.topics import topic_note
 from qworkspace.memory.vault import AgentMdManager
 
@@ -34,6 +35,7 @@ BUDGET = 24_000
 """Characters of notes in one question; halved while the model says that it is too long."""
 LARGEST_MEMORY = 40_000
 """Characters; a longer MEMORY.md is not rewritten, only topics are found."""
+MOST_NAMES = 100  # of topic notes that the model is told
 MOST_BATCHES = 50  # of one dream; what is left is for the next
 ATTEMPTS = 3  # at one batch, while a person edits MEMORY.md
 
@@ -180,30 +182,33 @@ class Dreamer:
         memory = await self._memory()
         notes = {piece.path: piece.text for piece in batch}
         language = dream_texts.language(self._language, memory + "".join(notes.values()))
-        names = {info.name for info in await self._vault.list()} | notes.keys()
+        listed = await self._vault.list()
+        names = {info.name for info in listed} | notes.keys()
+        known = await self._topics(listed)
         try:
-            answer = await self._asked(memory, notes, names, language, "")
+            answer = await self._asked(memory, notes, names, dream_prompts.Setting(known, self._today(), language))
         except Refused as error:
-            answer = await self._asked(memory, notes, names, language, str(error))
+            again = dream_prompts.Setting(known, self._today(), language, fault=str(error))
+            answer = await self._asked(memory, notes, names, again)
         new = answer.memory if answer.memory is not None and answer.memory != memory else None
         day = self._today().isoformat()
         return Plan(group, key, tuple(batch), memory, new, answer.findings, day, language)
 
+    async def _topics(self, listed: Sequence[NoteInfo]) -> list[str]:
+        """Titles that a topic may be given again: those of interests.yaml, and the names of the newest topic notes."""
+        interests = await self._threads.run(load_interests, self._interests)
+        digest = sorted((info for info in listed if info.section == "digest"), key=lambda info: info.modified)
+        names = [PurePosixPath(info.name).stem for info in digest[-MOST_NAMES:]]
+        titles = {slug(topic.title): topic.title for topic in interests.topics}
+        return [*titles.values(), *(name for name in names if name not in titles)]
+
     async def _asked(
-        self, memory: str, notes: dict[str, str], names: Collection[str], language: str, fault: str
+        self, memory: str, notes: dict[str, str], names: Collection[str], setting: dream_prompts.Setting
     ) -> Answer:
         is_large = len(memory) > LARGEST_MEMORY
         self._show_large(memory if is_large else "")
-        known = await self._threads.run(load_interests, self._interests)
-        question = dream_prompts.question(
-            None if is_large else memory,
-            [topic.title for topic in known.topics],
-            list(notes.items()),
-            today=self._today(),
-            language=language,
-            fault=fault,
-        )
-        answer = read_answer(await self._ask(dream_prompts.system(language), question, purpose="dream"))
+        question = dream_prompts.question(None if is_large else memory, list(notes.items()), setting)
+        answer = read_answer(await self._ask(dream_prompts.system(setting.language), question, purpose="dream"))
         if is_large:
             answer = Answer(None, answer.findings)
         made = {topic_note(self._digest_dir, found.topic.title) for found in answer.findings if found.text}
@@ -221,7 +226,7 @@ class Dreamer:
         for untold, days, changes in await self._store.untold():
             if untold != group:
                 continue
-            diff = dream_texts.readable_diff(changes)
+            diff = await self._threads.run(dream_texts.readable_diff, changes)
             if diff:
                 language = dream_texts.language(self._language, diff)
                 title, body = dream_texts.told(group, days, changes, diff, language)

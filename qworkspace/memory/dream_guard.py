@@ -179,7 +179,8 @@ def _orders(old: str, new: str) -> str:
 
 
 def _invented(old: str, new: str, given: Given) -> str:
-    links = invented_links(new, given.names, allowed=links_in(old))
+    shown = [link for text in (old, *given.notes) for link in links_in(text)]
+    links = invented_links(new, given.names, allowed=shown)
     if links:
         return f"it links to notes that do not exist: {', '.join(links[:5])}"
     known = {mark for text in (old, *given.notes) for mark in _MARK.findall(text)}

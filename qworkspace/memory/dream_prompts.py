@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import date
 
 SYSTEM_EN = """\
@@ -60,26 +61,28 @@ def system(language: str) -> str:
     return SYSTEM_ZH if language.startswith("zh") else SYSTEM_EN
 
 
-def question(
-    memory: str | None,
-    topics: Sequence[str],
-    notes: Sequence[tuple[str, str]],
-    *,
-    today: date,
-    language: str,
-    fault: str = "",
-) -> str:
-    """The material of one batch; `memory` is None when it is too long to be rewritten, `fault` what was refused."""
-    chinese = language.startswith("zh")
-    parts = [f"{'今天' if chinese else 'Today'}: {today.isoformat()}"]
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a question is asked with: titles of known topics, the user's day, and why an answer was refused."""
+
+    topics: Sequence[str]
+    today: date
+    language: str
+    fault: str = ""
+
+
+def question(memory: str | None, notes: Sequence[tuple[str, str]], setting: Setting) -> str:
+    """The material of one batch; `memory` is None when it is too long to be rewritten."""
+    chinese = setting.language.startswith("zh")
+    parts = [f"{'今天' if chinese else 'Today'}: {setting.today.isoformat()}"]
     if memory is None:
         parts.append(TOO_LONG_ZH if chinese else TOO_LONG_EN)
     else:
         parts.append(_tagged("memory_md", "", memory))
-    parts.append(_tagged("topics", "", "".join(f"- {title}\n" for title in topics)))
+    parts.append(_tagged("topics", "", "".join(f"- {title}\n" for title in setting.topics)))
     parts += [_tagged("note", f' path="{name}"', text) for name, text in notes]
-    if fault:
-        parts.append((AGAIN_ZH if chinese else AGAIN_EN).format(reason=fault))
+    if setting.fault:
+        parts.append((AGAIN_ZH if chinese else AGAIN_EN).format(reason=setting.fault))
     return "\n\n".join(parts)
 
 

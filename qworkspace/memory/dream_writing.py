@@ -13,8 +13,8 @@ from qworkspace.base.tasks import Threads
 from qworkspace.errors import QworkspaceError
 from qworkspace.memory.dream_store import Changed, Plan
 from qworkspace.memory.interests import INTERESTS, dump_interests, merged_topics, read_interests
-from qworkspace.memory.merging import merge
 from qworkspace.memory.notes import Author
+from qworkspace.memory.shown import merge_texts, shown
 from qworkspace.memory.topics import topic_note, with_topic
 from qworkspace.memory.vault import AgentMdManager
 
@@ -73,7 +73,7 @@ class Writer:
 
         def look(text: str) -> str:
             result = edit(text)
-            seen[:] = [(note, text, result)]
+            seen[:] = [(note, shown(text), shown(result))]
             return result
 
         author = Author("dream", group=plan.group)
@@ -107,7 +107,7 @@ class Writer:
 
         def edit(text: str) -> str:
             nonlocal broken
-            old = read_interests(text.encode())
+            old = read_interests(text.encode("utf-8", "surrogateescape"))
             broken = old.problem
             new = merged_topics(old, topics, day)
             return text if broken or new.topics == old.topics else dump_interests(new)
@@ -124,10 +124,10 @@ class Writer:
 
 def _merged(base: str, current: str, new: str) -> str:
     """`new` with what a person has changed in `base` meanwhile."""
-    result = merge(base.encode(), new.encode(), current.encode())
+    result = merge_texts(base, new, current)
     if result is None:
         raise EditedMeanwhile
-    return result.decode()
+    return result
 
 
 def _adding(note: str, title: str, added: str, sources: Sequence[str], language: str) -> Callable[[str], str]:

@@ -216,6 +216,39 @@ async def test_a_broken_list_of_topics_is_left_for_the_person_to_mend(night: Nig
     assert night.text("MEMORY.md") == NEW
 
 
+async def test_a_memory_that_is_too_long_to_rewrite_stays_and_topics_are_found(night: Night) -> None:
+    large = MEMORY + "".join(f"- fact {number} of many\n" for number in range(3_000))
+    night.put("MEMORY.md", large)
+    await night.dreamer.dream()
+    assert night.text("MEMORY.md") == large and "of many" not in script(night).questions[0]
+    assert "Leaves on" in night.text("digest/trip-to-berlin.md")
+    assert any("until you shorten it" in message for message in night.wrong())
+
+
+async def test_line_ends_and_broken_bytes_of_memory_are_no_obstacle(night: Night) -> None:
+    night.put("MEMORY.md", b"\xef\xbb\xbf" + MEMORY.replace("\n", "\r\n").encode())
+    await night.dreamer.dream()
+    assert (night.path / "MEMORY.md").read_bytes().decode("utf-8-sig").replace("\r\n", "\n") == NEW
+    broken = f"{MEMORY}- \udcff broken\n".encode("utf-8", "surrogateescape")
+    night.put("MEMORY.md", broken)
+    night.put("memory/2026-01-03.md", f"{BERLIN}\n- once more\n")
+    script(night).answers = [{"memory": f"{NEW}- \ufffd broken\n", "topics": []}]
+    outcome = await night.dreamer.dream()
+    assert outcome.changed
+    assert (night.path / "MEMORY.md").read_bytes() == NEW.encode() + b"- \xff broken\n"
+
+
+async def test_topics_alone_change_no_note_and_are_silent(night: Night) -> None:
+    script(night).answers = [{"memory": None, "topics": [{"title": "Hotels", "reason": "asked twice"}]}]
+    outcome = await night.dreamer.dream()
+    assert (outcome.changed, night.tellings) == (False, [])
+    (topic,) = load_interests(night.path / "interests.yaml").topics
+    assert topic.paths == ("memory/2026-01-02.md",), "the note that speaks of it"
+    night.put("memory/2026-01-04.md", "- and more\n")
+    await night.dreamer.dream()
+    assert "<topics>\n- Hotels\n</topics>" in script(night).questions[1]
+
+
 async def test_the_last_backups_stay(night: Night) -> None:
     for number in range(KEPT_BACKUPS + 3):
         night.put(f".state/backups/dream_0{number:02}/MEMORY.md", "of an earlier night\n")
