@@ -231,7 +231,7 @@ class SummarizeQueue:
         return len(outcome.lines)
 
     async def _succeeded(self, task: Task, facts: int) -> None:
-        self._pauses.forget(task.id)
+        self._pauses.succeeded(task.id)
         self._problems.clear(self._provider_key)
         if self._aside:
             await self._write(rows.retry_provider)
@@ -245,12 +245,12 @@ class SummarizeQueue:
             self._waiters.fail(error)
             return
         logger.warning("extraction %s of session %r failed: %s", task.id, task.session_id, error, exc_info=True)
-        now, outage = self._clock.now(), is_outage(error)
+        now, outage = self._clock.now(), is_outage(error) and not self._pauses.to_blame(task.id)
         counts = not outage or now - (task.trouble_since or now) >= PATIENCE
         trouble = Trouble(f"{error}" or type(error).__name__, now, counts, outage)
         state = await self._write(lambda db: rows.fail(db, task.id, trouble, most=MOST_FAILURES))
         if outage:
-            self._report_outage(error)
+            self._report_outage(error, pause=not self._pauses.met_outage(task.id, others=self._waiting > 1))
             self._waiters.fail(error)
         else:
             self._pauses.hold_back(task.id)
@@ -259,9 +259,9 @@ class SummarizeQueue:
             self._pauses.forget(task.id)
             await self._show_aside()
 
-    def _report_outage(self, error: Exception) -> None:
-        retry_after = error.retry_after if isinstance(error, ModelError) else None
-        self._pauses.pause(f"{error}", retry_after)
+    def _report_outage(self, error: Exception, *, pause: bool) -> None:
+        if pause:
+            self._pauses.pause(f"{error}", error.retry_after if isinstance(error, ModelError) else None)
         message = f"new memories of {self._agent_id!r} wait and are tried again by themselves: {error}"
         self._problems.report(self._provider_key, message, severity="warning", agent_id=self._agent_id)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from qworkspace.base.clock import Clock
 from qworkspace.memory.queue_rows import Task
 
@@ -13,8 +15,15 @@ FIRST_HOLD = 5.0
 LONGEST_HOLD = 60.0
 
 
+PROBE_AFTER = 3
+
+
 class Pauses:
-    """The queue pauses for a model or a disk; a task that fails by itself is held back, the others go on."""
+    """The queue pauses for a model or a disk; a task that fails by itself is held back, the others go on.
+
+    Some providers answer 500 to one particular text. When a task has met `PROBE_AFTER` outages, the next one is tried
+    without a pause; if that succeeds, there was no outage, and the first task is to blame for its failures.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self.reason = ""
@@ -22,6 +31,8 @@ class Pauses:
         self._until = 0.0
         self._length = 0.0
         self._held: dict[str, tuple[float, float]] = {}
+        self._outages: Counter[str] = Counter()
+        self._to_blame: set[str] = set()
 
     @property
     def paused(self) -> bool:
@@ -46,11 +57,31 @@ class Pauses:
         """The turn up to which it goes has not ended: 1 s, twice as long each time."""
         self._hold(task.id, 1.0, 2.0)
 
-    def forget(self, task_id: str) -> None:
-        """It has come to an end: whatever was waited for is there."""
-        self._held.pop(task_id, None)
+    def met_outage(self, task_id: str, *, others: bool) -> bool:
+        """The task has met what looks like an outage; whether another one is to be tried at once."""
+        self._outages[task_id] += 1
+        if not others or self._outages[task_id] % PROBE_AFTER:
+            return False
+        self.hold_back(task_id)
+        return True
+
+    def to_blame(self, task_id: str) -> bool:
+        """Whether others have succeeded where this one met an outage."""
+        return task_id in self._to_blame
+
+    def succeeded(self, task_id: str) -> None:
+        """Whatever was waited for is there."""
+        self.forget(task_id)
         self.reason = ""
         self._length = 0.0
+        self._to_blame |= {other for other, count in self._outages.items() if count >= PROBE_AFTER}
+        self._outages.clear()
+
+    def forget(self, task_id: str) -> None:
+        """The task has come to an end."""
+        self._held.pop(task_id, None)
+        self._outages.pop(task_id, None)
+        self._to_blame.discard(task_id)
 
     def held(self) -> frozenset[str]:
         """The tasks that are not to be tried yet."""

@@ -212,7 +212,7 @@ class Workshop:
             language=lambda: "auto",
         )
 
-    def make(self) -> SummarizeQueue:
+    def make(self, actor: asyncio.Lock | None = None) -> SummarizeQueue:
         return SummarizeQueue(
             self.database,
             self.extractor,
@@ -221,6 +221,7 @@ class Workshop:
             clock=self.clock,
             problems=self.bench.problems,
             agent_id="a",
+            actor=actor,
         )
 
     async def restart(self) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from qworkspace.errors import ContextTooLong
 from qworkspace.memory.marks import facts_in
 from qworkspace.sessions.models import TurnState
@@ -84,12 +82,15 @@ async def test_a_struck_fact_may_become_true_again(tmp_path: Path) -> None:
         assert lines == ["- ~~Ann lives in Oslo.~~", "- ~~Ann lives in Rome.~~", "- Ann lives in Oslo."]
 
 
-@pytest.mark.parametrize("quoted", ["Ann lives", "Ann", "lives in Oslo", "*", "Ann lives in Oslo or Rome"])
-async def test_only_an_exact_quotation_strikes_a_line(tmp_path: Path, quoted: str) -> None:
-    async with Workshop(tmp_path, facts("Ann lives in Rome.", supersedes=quoted)) as shop:
+async def test_only_an_exact_quotation_strikes_a_line(tmp_path: Path) -> None:
+    quotations = ["Ann lives", "Ann", "lives in Oslo", "*", "Ann lives in Oslo or Rome"]
+    answers = [facts(f"Ann lives in town {number}.", supersedes=text) for number, text in enumerate(quotations)]
+    async with Workshop(tmp_path, *answers) as shop:
         shop.notes.texts["MEMORY.md"] = "- Ann lives in Oslo.\n"
-        await learn(shop, "I have moved to Rome")
+        for text in quotations:
+            await learn(shop, f"not {text}")
         assert shop.notes.texts["MEMORY.md"] == "- Ann lives in Oslo.\n"
+        assert len(shop.notes.texts[TODAY].splitlines()) == 5
 
 
 async def test_a_hostile_message_forges_neither_turns_nor_tags_nor_marks(tmp_path: Path) -> None:

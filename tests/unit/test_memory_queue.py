@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,26 @@ async def test_a_provider_that_is_down_is_waited_for_and_is_no_failure_for_an_ho
         assert shop.queue.status().waits_for == ""
 
 
+async def test_one_session_that_the_provider_chokes_on_blocks_nobody(tmp_path: Path) -> None:
+    def reply(question: str) -> str:
+        if "I like poison" in question:
+            raise DOWN
+        return facts()
+
+    async with Workshop(tmp_path, *[reply] * 40) as shop:
+        shop.queue.activate()
+        await queued(shop, "poison", "tea", "rain", "jazz")
+        for _ in range(5):
+            await shop.advance(60)
+        assert [state for session, state in await shop.states() if session != "poison"] == ["done"] * 3
+        for _ in range(5):
+            await shop.advance(60)
+            await queued(shop, "tea")
+        await shop.queue.idle()
+        assert sorted(await shop.states())[:2] == [("jazz", "done"), ("poison", "aside")]
+        assert {state for session, state in await shop.states() if session != "poison"} == {"done"}
+
+
 async def test_what_a_long_outage_set_aside_comes_back_by_itself(tmp_path: Path) -> None:
     async with Workshop(tmp_path, *[DOWN] * 40) as shop:
         shop.queue.activate()
@@ -169,10 +190,10 @@ async def test_what_a_long_outage_set_aside_comes_back_by_itself(tmp_path: Path)
 
 
 async def test_without_a_model_everything_waits_until_there_is_one(tmp_path: Path) -> None:
-    async with Workshop(tmp_path, *[NoModel("no model")] * 300) as shop:
+    async with Workshop(tmp_path, *[NoModel("no model")] * 99) as shop:
         shop.queue.activate()
         await queued(shop, "tea", "rain")
-        for _ in range(200):
+        for _ in range(30):
             await shop.advance(601)
         assert {state for _, state in await shop.states()} == {"queued"}
         assert shop.queue.status().waiting == 2
@@ -303,3 +324,26 @@ async def test_summarize_tells_how_many_facts_were_kept_and_why_not(tmp_path: Pa
         with pytest.raises(NoModel):
             await shop.queue.summarize("s1")
         assert shop.queue.status().waiting == 1
+
+
+async def test_a_replaced_queue_hands_over_and_nothing_is_done_twice(tmp_path: Path) -> None:
+    async def reply(question: str) -> str:
+        begun.set()
+        await going.wait()
+        return facts("Ann likes tea.")
+
+    begun, going, actor = asyncio.Event(), asyncio.Event(), asyncio.Lock()
+    async with Workshop(tmp_path, reply, reply) as shop:
+        old, new = shop.make(actor), shop.make(actor)
+        shop.queue = new
+        await queued(shop, "tea")
+        old.activate()
+        await begun.wait()
+        assert old.busy
+        old.deactivate()
+        new.activate()
+        going.set()
+        await new.idle()
+        assert (shop.notes.lines, old.busy, new.busy) == (["- Ann likes tea."], False, False)
+        assert shop.ask.most_running == 1
+        await old.close()
