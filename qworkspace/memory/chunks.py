@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from datetime import date
 from itertools import pairwise
 
-LARGEST = 800
-"""Size of a chunk at most; 400-800 found most evidence per character of results in LoCoMo (see docs/memory.md)."""
+LARGEST = 600
+"""Size of a chunk at most; 400-600 found most evidence per character of results in LoCoMo (see docs/memory.md)."""
 
-ENOUGH = 500
+ENOUGH = 400
 """A chunk of this size is not filled up any further when a block begins."""
 
 SECTION = 200

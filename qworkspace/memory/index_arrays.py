@@ -19,7 +19,6 @@ from qworkspace.memory.contract import Hit, Query
 from qworkspace.memory.index_rows import Passage, allowed, changed_since, passages, passages_of, snapshot
 from qworkspace.memory.index_vectors import hashes, stored_vectors, vectors_of
 from qworkspace.memory.keyword import KeywordIndex
-from qworkspace.memory.search import Passage as Asked
 from qworkspace.memory.search import Vectors, Weights, rank
 from qworkspace.memory.tokens import terms
 from qworkspace.memory.vectors import VectorStore
@@ -152,7 +151,7 @@ class Arrays:
         ranked = rank(
             self.keyword,
             query.text,
-            passages=_asking(db, known),
+            dates=_asking(db, known),
             weights=self.weights,
             vectors=self._near(vector, mask),
             allowed=mask,
@@ -208,12 +207,12 @@ class Arrays:
             self.vectors = None
 
 
-def _asking(db: sqlite3.Connection, known: dict[int, Passage]) -> Callable[[Sequence[int]], list[Asked]]:
-    """Reads passages for ranking and remembers them; a chunk that went meanwhile is an empty one."""
+def _asking(db: sqlite3.Connection, known: dict[int, Passage]) -> Callable[[Sequence[int]], list[date | None]]:
+    """Reads passages for ranking and remembers them; a chunk that went meanwhile has no date."""
 
-    def ask(nos: Sequence[int]) -> list[Asked]:
+    def ask(nos: Sequence[int]) -> list[date | None]:
         known.update(passages(db, [int(no) for no in nos if int(no) not in known]))
         found = [known.get(int(no)) for no in nos]
-        return [Asked(p.indexed, p.chunk.date) if p is not None else Asked("") for p in found]
+        return [passage.chunk.date if passage is not None else None for passage in found]
 
     return ask

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rank_bm25 import BM25Okapi
 
-from qworkspace.memory.postings import COUNT_MAX, DENSE, FileTerms, Segment, merged, sealed
+from qworkspace.memory.postings import COUNT_MAX, DENSE, FileTerms, Segment, add_scores, merged, sealed
 
 FORMAT = 1
 GATHERED = 512
@@ -98,9 +98,20 @@ class KeywordIndex(BM25Okapi):  # type: ignore[misc]  # rank_bm25 has no types
                 self._add(parts, number, float(weight), view)
         return view.signals(parts)
 
+    def chunk_scores(self, weighted: Mapping[str, float]) -> NDArray[np.float64]:
+        """Only BM25 of every chunk, by position: a fraction of the work of `scores`."""
+        view = self._settled()
+        parts = [np.zeros(len(segment)) for segment in self._segments]
+        for term, weight in weighted.items():
+            number = self._numbers.get(term, len(view.idf))
+            for segment, part, norms in zip(self._segments, parts, view.norms, strict=True):
+                if number < len(view.idf):
+                    segment.add(part, number, weight * float(view.idf[number]) * (self.k1 + 1), norms.chunk)
+        return view.living(parts)
+
     def get_scores(self, query: Iterable[str]) -> NDArray[np.float64]:
         """As in the parent: the chunks' scores, by position."""
-        return self.scores(list(query)).chunk
+        return self.chunk_scores(Counter(query))
 
     def get_batch_scores(self, query: Iterable[str], doc_ids: Sequence[int]) -> list[float]:
         """As in the parent: the scores of some positions."""
@@ -282,14 +293,17 @@ class _View:
             for segment, lengths in zip(segments, near, strict=True)
         ]
 
+    def living(self, parts: Sequence[NDArray[np.generic]]) -> NDArray[np.float64]:
+        """What the segments have for their live chunks, by position."""
+        return _joined([part[live] for part, live in zip(parts, self._live, strict=True)], np.float64)
+
     def signals(self, parts: Sequence[_Scores]) -> Signals:
-        pairs = list(zip(parts, self._live, strict=True))
         return Signals(
             self.chunk_nos,
             self.of_file,
-            _joined([part.chunk[live] for part, live in pairs], np.float64),
-            _joined([part.near[live] for part, live in pairs], np.float64),
-            _joined([part.file[part.segment.file_of][live] for part, live in pairs], np.float64),
+            self.living([part.chunk for part in parts]),
+            self.living([part.near for part in parts]),
+            self.living([part.file[part.segment.file_of] for part in parts]),
         )
 
 
@@ -341,8 +355,7 @@ class _Scores:
         sums[self._around] = 0
 
     def add(self, chunk: float, near: float, file: float, norms: _Norms) -> None:
-        counts = self.counts.astype(np.float64)
-        self.chunk[self.places] += chunk * (counts / (counts + norms.chunk[self.places]))
+        add_scores(self.chunk, self.places, self.counts, chunk, norms.chunk)
         # places that are there twice have the same sum twice, and are written once
         self.near[self._around] += np.float32(near) * (self._in_near / (self._in_near + norms.near[self._around]))
         self.file += (file * (self._in_files / (self._in_files + norms.file))).astype(np.float32)
@@ -351,9 +364,7 @@ class _Scores:
 class _Idf(Mapping[str, float]):
     """idf by term."""
 
-    def __init__(
-        self, numbers: Mapping[str, int], values: NDArray[np.float64], frequencies: NDArray[np.int64]
-    ) -> None:
+    def __init__(self, numbers: Mapping[str, int], values: NDArray[np.float64], frequencies: NDArray[np.int64]) -> None:
         self._numbers, self._values, self._frequencies = numbers, values, frequencies
 
     def __getitem__(self, term: str) -> float:

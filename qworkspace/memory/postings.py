@@ -85,6 +85,11 @@ class Segment:
         kept = self.live[places]
         return places[kept], counts[kept]
 
+    def add(self, scores: NDArray[np.float64], term: int, factor: float, norms: NDArray[np.float64]) -> None:
+        """Add a term's BM25 by place."""
+        places, counts = self.postings(term)
+        add_scores(scores, places, counts, factor, norms)
+
     def around(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
         """By place: the sum of the values of the chunk and its two neighbours in the file."""
         inner = np.where(self.opens[1:], np.float32(0), np.float32(1))
@@ -92,6 +97,18 @@ class Segment:
         total[1:] += values[:-1] * inner
         total[:-1] += values[1:] * inner
         return total
+
+
+def add_scores(
+    scores: NDArray[np.float64],
+    places: NDArray[np.int32],
+    counts: NDArray[np.uint16],
+    factor: float,
+    norms: NDArray[np.float64],
+) -> None:
+    """Add factor * count / (count + norm) by place."""
+    values = counts.astype(np.float64)
+    scores[places] += factor * (values / (values + norms[places]))
 
 
 def sealed(files: dict[int, FileTerms]) -> Segment:
