@@ -25,10 +25,11 @@ _DATE = re.compile(r"(?<!\d)(\d{4})-(\d{2})-(\d{2})(?!\d)")
 _FRONT_MATTER = 100  # lines at most
 _BREAK = re.compile(r"[.!?;,](?=\s)|[。！？；，、]|\s")
 
-_MONTHS = (
-    "January February March April May June July August September October November December"
-).split()  # not the locale's
-_DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
+_MONTHS = (  # not the locale's
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
+_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,31 +12,19 @@ import io
 import zipfile
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 from rank_bm25 import BM25Okapi
 
-from qworkspace.memory.postings import COUNT_MAX, DENSE, FileTerms, Segment, add_scores, merged, sealed
+from qworkspace.memory.postings import COUNT_MAX, FileTerms, Segment, merged, sealed
+from qworkspace.memory.scoring import Scores
+from qworkspace.memory.statistics import Idf, Okapi, Signals, View, wide_idf
 
 FORMAT = 1
 GATHERED = 512
 """Chunks of new files that are made a segment without waiting for a search."""
-
-FewScores = NDArray[np.float32]
-
-
-@dataclass(frozen=True, slots=True)
-class Signals:
-    """Scores by position. The chunks of one file stand together, in their order; `files` counts from 0 upwards."""
-
-    chunk_nos: NDArray[np.int64]
-    files: NDArray[np.int64]
-    chunk: NDArray[np.float64]
-    near: NDArray[np.float64]
-    file: NDArray[np.float64]
 
 
 class KeywordIndex(BM25Okapi):  # type: ignore[misc]  # rank_bm25 has no types
@@ -54,7 +42,7 @@ class KeywordIndex(BM25Okapi):  # type: ignore[misc]  # rank_bm25 has no types
         self._gathered = 0
         self._gone: set[int] = set()
         self._frequencies = np.zeros(0, np.int64)
-        self._view: _View | None = None
+        self._view: View | None = None
 
     def __len__(self) -> int:
         """The number of chunks."""
@@ -91,7 +79,7 @@ class KeywordIndex(BM25Okapi):  # type: ignore[misc]  # rank_bm25 has no types
         """
         view = self._settled()
         weighted = terms if isinstance(terms, Mapping) else Counter(terms)
-        parts = [_Scores(segment) for segment in self._segments]
+        parts = [Scores(segment) for segment in self._segments]
         for term, weight in weighted.items():
             number = self._numbers.get(term)
             if number is not None and number < len(view.idf) and self._frequencies[number]:
@@ -143,7 +131,7 @@ class KeywordIndex(BM25Okapi):  # type: ignore[misc]  # rank_bm25 has no types
     @property
     def idf(self) -> Mapping[str, float]:
         """By term, as the parent computes it."""
-        return _Idf(self._numbers, self._settled().idf, self._frequencies)
+        return Idf(self._numbers, self._settled().idf, self._frequencies)
 
     def dump(self) -> bytes:
         """All of it as bytes, compact; `load` takes only what the same version has written."""
@@ -178,7 +166,7 @@ class KeywordIndex(BM25Okapi):  # type: ignore[misc]  # rank_bm25 has no types
 
     @classmethod
     def _restored(cls, arrays: Mapping[str, NDArray[np.generic]]) -> KeywordIndex:
-        index = cls(*(float(value) for value in arrays["parameters"]))  # type: ignore[arg-type]
+        index = cls(*(float(value) for value in arrays["parameters"]))
         words = arrays["words"].tobytes().decode(errors="surrogatepass")
         index._numbers = {word: number for number, word in enumerate(words.split("\n"))} if words else {}
         index._frequencies = np.zeros(len(index._numbers), np.int64)
@@ -202,12 +190,12 @@ class KeywordIndex(BM25Okapi):  # type: ignore[misc]  # rank_bm25 has no types
             np.minimum(np.array(counts, np.int32), COUNT_MAX).astype(np.uint16),
         )
 
-    def _settled(self) -> _View:
+    def _settled(self) -> View:
         """The state that scores are computed from, after all changes so far."""
         if self._view is None:
             self._bury()
             self._seal()
-            self._view = _View(self._segments, self._frequencies, self)
+            self._view = View(self._segments, self._frequencies, Okapi(self.k1, self.b, self.epsilon))
         return self._view
 
     def _bury(self) -> None:
@@ -235,7 +223,7 @@ class KeywordIndex(BM25Okapi):  # type: ignore[misc]  # rank_bm25 has no types
         self._files.update(np.unique(segment.file_nos).tolist())
         self._segments.append(segment)
 
-    def _add(self, parts: Sequence[_Scores], number: int, weight: float, view: _View) -> None:
+    def _add(self, parts: Sequence[Scores], number: int, weight: float, view: View) -> None:
         """Add one term's scores."""
         k1 = self.k1
         near_size = file_size = 0
@@ -243,160 +231,11 @@ class KeywordIndex(BM25Okapi):  # type: ignore[misc]  # rank_bm25 has no types
             part.gather(number)
             near_size += part.near_size
             file_size += part.file_size
-        near = weight * _idf(view.size, near_size) * (k1 + 1)
-        file = weight * _idf(view.files, file_size) * (k1 + 1)
+        near = weight * wide_idf(view.size, near_size) * (k1 + 1)
+        file = weight * wide_idf(view.files, file_size) * (k1 + 1)
         for part, norms in zip(parts, view.norms, strict=True):
             if len(part.places):
                 part.add(weight * float(view.idf[number]) * (k1 + 1), near, file, norms)
 
 
 _SAVED = ("chunk_nos", "file_nos", "lengths", "terms", "starts", "places", "counts")
-
-
-@dataclass(frozen=True, slots=True)
-class _Norms:
-    """k1 * (1 - b + b * length / average) of chunks, neighbourhoods and files of a segment."""
-
-    chunk: NDArray[np.float64]
-    near: FewScores
-    file: FewScores
-
-
-class _View:
-    """What scores need and what holds until the next change."""
-
-    def __init__(self, segments: Sequence[Segment], frequencies: NDArray[np.int64], bm25: KeywordIndex) -> None:
-        self._live = [slice(None) if segment.all_live else segment.live for segment in segments]
-        pairs = list(zip(segments, self._live, strict=True))
-        self.chunk_nos = _joined([segment.chunk_nos[live] for segment, live in pairs], np.int64)
-        self.lengths = _joined([segment.lengths[live] for segment, live in pairs], np.int64)
-        file_nos = _joined([segment.file_nos[live] for segment, live in pairs], np.int64)
-        self.of_file = np.cumsum(np.diff(file_nos, prepend=file_nos[:1]) != 0)
-        self.size = len(self.lengths)
-        self.files = int(self.of_file[-1]) + 1 if self.size else 0
-        self.average_length = float(self.lengths.mean()) if self.size else 0.0
-        self.idf, self.average_idf = _okapi(self.size, frequencies, bm25.epsilon)
-        self.norms = self._norms(segments, bm25.k1, bm25.b)
-
-    def _norms(self, segments: Sequence[Segment], k1: float, b: float) -> list[_Norms]:
-        near = [segment.around(segment.lengths.astype(np.float32)) for segment in segments]
-        living = _joined([lengths[live] for lengths, live in zip(near, self._live, strict=True)], np.float32)
-        near_average = max(float(living.mean()) if self.size else 1.0, 1e-9)
-        average = max(self.average_length, 1e-9)
-        file_average = max(self.average_length * self.size / max(self.files, 1), 1e-9)
-        return [
-            _Norms(
-                k1 * (1 - b + b * segment.lengths / average),
-                (k1 * (1 - b + b * lengths / near_average)).astype(np.float32),
-                (k1 * (1 - b + b * np.bincount(segment.file_of, segment.lengths) / file_average)).astype(np.float32),
-            )
-            for segment, lengths in zip(segments, near, strict=True)
-        ]
-
-    def living(self, parts: Sequence[NDArray[np.generic]]) -> NDArray[np.float64]:
-        """What the segments have for their live chunks, by position."""
-        return _joined([part[live] for part, live in zip(parts, self._live, strict=True)], np.float64)
-
-    def signals(self, parts: Sequence[_Scores]) -> Signals:
-        return Signals(
-            self.chunk_nos,
-            self.of_file,
-            self.living([part.chunk for part in parts]),
-            self.living([part.near for part in parts]),
-            self.living([part.file[part.segment.file_of] for part in parts]),
-        )
-
-
-class _Scores:
-    """The scores of a segment while they are added up, term by term."""
-
-    def __init__(self, segment: Segment) -> None:
-        self.segment = segment
-        self.chunk = np.zeros(len(segment))
-        self.near = np.zeros(len(segment), np.float32)
-        self.file = np.zeros(int(segment.file_of[-1]) + 1 if len(segment) else 0, np.float32)
-        self._scratch = np.zeros(len(segment), np.float32)
-
-    def gather(self, term: int) -> None:
-        """Find a term: counts in chunks, in neighbourhoods, in files, and in how many of these it is."""
-        self.places, self.counts = self.segment.postings(term)
-        self.near_size = self.file_size = 0
-        if not len(self.places):
-            return
-        self._in_files = np.bincount(self.segment.file_of[self.places], self.counts, minlength=len(self.file))
-        self.file_size = int(np.count_nonzero(self._in_files))
-        if len(self.places) * DENSE > len(self.segment):
-            self._gather_all()
-        else:
-            self._gather_some()
-
-    def _gather_all(self) -> None:
-        self._scratch[self.places] = self.counts
-        self._around: NDArray[np.int32] | slice = slice(None)
-        self._in_near = self.segment.around(self._scratch)
-        self._scratch[self.places] = 0
-        self.near_size = int(np.count_nonzero(self._in_near))
-
-    def _gather_some(self) -> None:
-        """As `_gather_all`, for the few places where it can be: those of the term and beside them."""
-        opens, places, sums = self.segment.opens, self.places, self._scratch
-        closes = np.ones(len(places), np.bool_)
-        inner = places < len(opens) - 1
-        closes[inner] = opens[places[inner] + 1]
-        with_left, with_right = ~opens[places], ~closes
-        left, right = places[with_left] - 1, places[with_right] + 1
-        sums[places] = self.counts
-        self.near_size = len(places) + int(np.count_nonzero(sums[left] == 0))
-        sums[left] += self.counts[with_left]
-        self.near_size += int(np.count_nonzero(sums[right] == 0))
-        sums[right] += self.counts[with_right]
-        self._around = np.concatenate([places, left, right])
-        self._in_near = sums[self._around]
-        sums[self._around] = 0
-
-    def add(self, chunk: float, near: float, file: float, norms: _Norms) -> None:
-        add_scores(self.chunk, self.places, self.counts, chunk, norms.chunk)
-        # places that are there twice have the same sum twice, and are written once
-        self.near[self._around] += np.float32(near) * (self._in_near / (self._in_near + norms.near[self._around]))
-        self.file += (file * (self._in_files / (self._in_files + norms.file))).astype(np.float32)
-
-
-class _Idf(Mapping[str, float]):
-    """idf by term."""
-
-    def __init__(self, numbers: Mapping[str, int], values: NDArray[np.float64], frequencies: NDArray[np.int64]) -> None:
-        self._numbers, self._values, self._frequencies = numbers, values, frequencies
-
-    def __getitem__(self, term: str) -> float:
-        number = self._numbers[term]
-        if number >= len(self._values) or not self._frequencies[number]:
-            raise KeyError(term)
-        return float(self._values[number])
-
-    def __iter__(self) -> Iterator[str]:
-        return (term for term in self._numbers if term in self)
-
-    def __len__(self) -> int:
-        return int(np.count_nonzero(self._frequencies))
-
-
-def _okapi(size: int, frequencies: NDArray[np.int64], epsilon: float) -> tuple[NDArray[np.float64], float]:
-    """(idf by term number, their average): what is in more than half of the chunks gets epsilon * average."""
-    there = frequencies > 0
-    if not there.any():
-        return np.zeros(len(frequencies)), 0.0
-    idf = np.zeros(len(frequencies))
-    idf[there] = np.log(size - frequencies[there] + 0.5) - np.log(frequencies[there] + 0.5)
-    average = float(idf[there].mean())
-    idf[idf < 0] = epsilon * average
-    return idf, average
-
-
-def _idf(size: int, frequency: int) -> float:
-    return float(np.log(1 + (size - frequency + 0.5) / (frequency + 0.5)))
-
-
-def _joined(parts: Sequence[NDArray[np.generic]], dtype: type[np.generic]) -> NDArray[np.generic]:
-    if len(parts) == 1:
-        return parts[0].astype(dtype, copy=False)
-    return np.concatenate(parts).astype(dtype, copy=False) if parts else np.zeros(0, dtype)

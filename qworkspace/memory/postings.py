@@ -75,7 +75,7 @@ class Segment:
 
     def postings(self, term: int) -> tuple[NDArray[np.int32], NDArray[np.uint16]]:
         """(places, counts) of a term in live chunks."""
-        row = int(np.searchsorted(self.terms, term))
+        row = int(np.searchsorted(self.terms, np.int32(term)))  # of another type, it would convert them all
         if row == len(self.terms) or self.terms[row] != term:
             return self.places[:0], self.counts[:0]
         part = slice(self.starts[row], self.starts[row + 1])

@@ -16,7 +16,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from qworkspace.memory.keyword import KeywordIndex, Signals
+from qworkspace.memory.keyword import KeywordIndex
+from qworkspace.memory.statistics import Signals
 from qworkspace.memory.tokens import has_cjk, is_identifier_query, terms
 
 KEYWORD = {"bm25": 0.325, "bm25_near": 0.2275, "bm25_file": 0.0975}
@@ -110,11 +111,10 @@ def rank(
     if has_cjk(text):  # words of these languages are guessed from pairs of characters: vectors know better
         weights = replace(weights, vector=max(weights.vector, STRONG))
     parts = board.reciprocal() if weights.fusion == "rrf" else board.measured(weights.vector)
-    results = board.best(parts, 2 * limit + 20)
+    candidates = board.best(parts, 2 * limit + 10)
     if today is not None and not is_identifier_query(text):
-        results = _favour_recent(results, dates, today)
-    results = _spread(results, board.files_of([one.chunk_no for one in results]), limit)
-    return [board.explained(one) for one in results if one.score >= min_score]
+        _favour_recent(candidates, dates, today)
+    return [board.explained(one) for one in _spread(candidates, limit) if one.score >= min_score]
 
 
 def query_terms(index: KeywordIndex, text: str) -> dict[str, float]:
@@ -159,26 +159,22 @@ class _Board:
         """Of chunks that the index has."""
         return self._order[np.searchsorted(self.signals.chunk_nos, chunk_nos, sorter=self._order)]
 
-    def files_of(self, chunk_nos: Sequence[int]) -> list[int]:
-        files: list[int] = self.signals.files[self.positions(chunk_nos)].tolist()
-        return files
-
     def measured(self, vector_weight: float) -> dict[str, Floats]:
         """The weighted sum of signals, each stretched to 0-1. Without vectors the words decide alone."""
-        values = dict(
-            bm25=self.signals.chunk,
-            bm25_near=self.signals.near,
-            bm25_file=self.signals.file,
-            vector=self._similar,
-            vector_near=self._vector_near(),
-        )
+        values = {
+            "bm25": self.signals.chunk,
+            "bm25_near": self.signals.near,
+            "bm25_file": self.signals.file,
+            "vector": self._similar,
+            "vector_near": self._vector_near(),
+        }
         weight = vector_weight if self._has_vector.any() else 0.0
         shares = _shares(KEYWORD, 1 - weight) | _shares(VECTOR, weight)
         return {name: share * _stretched(self._of_allowed(values[name])) for name, share in shares.items() if share}
 
     def reciprocal(self) -> dict[str, Floats]:
         """Plain reciprocal rank fusion, so that the first by both has 1."""
-        signals = dict(bm25=self.chunk, vector=self._of_allowed(self._similar))
+        signals = {"bm25": self.chunk, "vector": self._of_allowed(self._similar)}
         found = {name: values for name, values in signals.items() if values.any()}
         return {name: (RRF_K + 1) / len(found) * _reciprocal_ranks(values) for name, values in found.items()}
 
@@ -193,63 +189,68 @@ class _Board:
         size[:-1] += joined
         return total / size
 
-    def best(self, parts: Mapping[str, Floats], size: int) -> list[Ranked]:
-        """The best chunks with their parts."""
+    def best(self, parts: Mapping[str, Floats], size: int) -> list[_Candidate]:
+        """The best chunks with their parts, best first."""
         score = sum(parts.values(), np.zeros(len(self.signals.chunk_nos)))
-        found = [at for at in _top(score, size) if score[at] > 0]
         return [
-            Ranked(
+            _Candidate(
+                at,
                 int(self.signals.chunk_nos[at]),
-                float(score[at]),
+                int(self.signals.files[at]),
                 {name: float(values[at]) for name, values in parts.items() if values[at]},
             )
-            for at in found
+            for at in _top(score, size)
+            if score[at] > 0
         ]
 
-    def explained(self, result: Ranked) -> Ranked:
+    def explained(self, one: _Candidate) -> Ranked:
         """With the ranks by words and by vectors alone."""
-        at = int(self.positions([result.chunk_no])[0])
-        similar = self._of_allowed(self._similar)
-        return replace(
-            result,
-            bm25_rank=_rank_of(self.chunk, at) if self.chunk[at] > 0 else None,
-            vector_rank=_rank_of(similar, at) if self._has_vector[at] else None,
+        return Ranked(
+            one.chunk_no,
+            one.score,
+            one.parts,
+            bm25_rank=_rank_of(self.chunk, one.at) if self.chunk[one.at] > 0 else None,
+            vector_rank=_rank_of(self._of_allowed(self._similar), one.at) if self._has_vector[one.at] else None,
         )
 
 
-def _favour_recent(results: list[Ranked], dates: Dates, today: date) -> list[Ranked]:
+@dataclass(slots=True)
+class _Candidate:
+    """A chunk that may become a result, with what adds up to its score so far."""
+
+    at: int
+    chunk_no: int
+    file: int
+    parts: dict[str, float]
+
+    @property
+    def score(self) -> float:
+        return sum(self.parts.values())
+
+
+def _favour_recent(candidates: list[_Candidate], dates: Dates, today: date) -> None:
     """What is newer comes first among equals. What has no date (a consolidated note) stands in the middle."""
-    days = dates([one.chunk_no for one in results]) if results else []
-    favoured = [_with_recency(one, day, today) for one, day in zip(results, days, strict=True)]
-    return sorted(favoured, key=lambda one: -one.score)
+    days = dates([one.chunk_no for one in candidates]) if candidates else []
+    for one, day in zip(candidates, days, strict=True):
+        share = 0.5 if day is None else 0.5 ** (max((today - day).days, 0) / RECENT_DAYS)
+        recency = RECENT * share * one.score
+        one.parts = {name: value / (1 + RECENT) for name, value in [*one.parts.items(), ("recency", recency)]}
+    candidates.sort(key=lambda one: -one.score)
 
 
-def _with_recency(result: Ranked, day: date | None, today: date) -> Ranked:
-    share = 0.5 if day is None else 0.5 ** (max((today - day).days, 0) / RECENT_DAYS)
-    scale = 1 / (1 + RECENT)
-    parts = {name: value * scale for name, value in result.parts.items()}
-    parts["recency"] = result.score * scale * RECENT * share
-    return replace(result, score=sum(parts.values()), parts=parts)
-
-
-def _spread(results: list[Ranked], files: Sequence[int], limit: int) -> list[Ranked]:
+def _spread(candidates: list[_Candidate], limit: int) -> list[_Candidate]:
     """The first ones as they are; then those of notes that are not there yet come somewhat earlier."""
-    chosen = results[: min(FIRST, limit)]
-    seen = Counter(files[: len(chosen)])
-    rest = list(zip(results, files, strict=True))[len(chosen) :]
+    first = min(FIRST, limit)
+    chosen, rest = candidates[:first], [(one.score, one) for one in candidates[first:]]
+    seen = Counter(one.file for one in chosen)
     while rest and len(chosen) < limit:
-        best = max(range(len(rest)), key=lambda at: _damped(rest[at], seen))
-        result, file = rest.pop(best)
-        damped = _damped((result, file), seen)
-        if damped < result.score:
-            result = replace(result, score=damped, parts={**result.parts, "repeated": damped - result.score})
-        chosen.append(result)
-        seen[file] += 1
+        damped, at = max((score * (1 - REPEATED) ** seen[one.file], -at) for at, (score, one) in enumerate(rest))
+        score, one = rest.pop(-at)
+        if damped < score:
+            one.parts["repeated"] = damped - score
+        chosen.append(one)
+        seen[one.file] += 1
     return chosen
-
-
-def _damped(one: tuple[Ranked, int], seen: Mapping[int, int]) -> float:
-    return one[0].score * (1 - REPEATED) ** seen.get(one[1], 0)
 
 
 def _shares(of: Mapping[str, float], weight: float) -> dict[str, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from functools import lru_cache
+from itertools import pairwise
 
 import Stemmer  # C, loads in about 2 ms
 
@@ -43,7 +44,7 @@ def terms(text: str) -> list[str]:
     for token in _TOKEN.findall(unicodedata.normalize("NFKC", text)):
         if _UNSPACED_CHARACTER.match(token):
             found += token
-            found += map("".join, zip(token, token[1:], strict=False))
+            found += map("".join, pairwise(token))
         else:
             found += _of_token(token)
     return found

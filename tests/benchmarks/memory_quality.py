@@ -24,12 +24,14 @@ from numpy.typing import NDArray
 from rank_bm25 import BM25Okapi
 
 from qworkspace.memory import chunks, search, tokens
-from qworkspace.memory.keyword import KeywordIndex, Signals
+from qworkspace.memory.keyword import KeywordIndex
+from qworkspace.memory.statistics import Signals
 from tests.benchmarks.harness import Figure
 
 VARIABLE = "QWORKSPACE_LOCOMO"
 CATEGORIES = ("single_hop", "multi_hop", "temporal", "open_domain")
 DEPTH = 60
+SHIPPED = search.Weights()
 GOALS = {"r@4k": 0.79, "r@2k": 0.70, "session@10": 0.96}
 METRICS = ("r@5", "r@10", "r@2k", "r@4k", "session@10")
 
@@ -109,7 +111,7 @@ class Embedding:
         return np.stack([self._known[text] for text in texts])
 
 
-def product(weights: search.Weights = search.Weights()) -> Search:
+def product(weights: search.Weights = SHIPPED) -> Search:
     """The product's search."""
 
     def find(notes: Notes, text: str) -> list[int]:
