@@ -36,7 +36,7 @@ def notes(home: Path) -> str:
     return "".join(path.read_text() for path in sorted((home / "workspaces/default/memory").glob("*.md")))
 
 
-async def eventually(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
+async def eventually(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
     async with asyncio.timeout(seconds):
         while not (value := await asyncio.to_thread(condition)):
             await asyncio.sleep(0.05)
@@ -88,7 +88,9 @@ async def test_what_was_told_is_written_down_and_recalled_in_another_conversatio
 async def test_the_agent_writes_searches_and_reads_its_notes_with_tools(home: Path) -> None:
     async with ModelServer(remembering) as server:
         write_home(home, models=server.url, config=WORDS_ONLY)
-        (home / "workspaces/default/PROFILE.md").write_text("# Ann\n\n## Food\n\nEats everything.\n\n## Home\n\nBonn.\n")
+        (home / "workspaces/default/PROFILE.md").write_text(
+            "# Ann\n\n## Food\n\nEats everything.\n\n## Home\n\nBonn.\n"
+        )
         daemon = await asyncio.to_thread(DaemonProcess(home).start)
         try:
             write = json.dumps({"text": "The boiler was repaired on 3 March."})
