@@ -169,30 +169,34 @@ async def test_the_light_model_is_asked_else_the_agents_and_its_tokens_are_told(
         asked.append(body)
         return text(f"from {body['model']}") if body["model"] != "broken" else Reply(status=400, message="no")
 
-    async with ModelServer(script, models=("scripted", "small")) as server:
-        async with Household(tmp_path / "home", models=server.url) as house:
-            ask = ask_of(house)
-            assert await ask("be short", "what?", purpose="dream") == "from scripted"
-            house.config.patch_home({"roles": {"light": "scripted/small"}})
-            assert await ask("be short", "what?", purpose="extract") == "from small"
-            assert [m["content"] for m in asked[-1]["messages"]] == ["be short", "what?"]
-            used = [event.data for event in house.bus.log.since(0) if event.type == "model.used"]
-            assert [(one["purpose"], one["model"]) for one in used] == [
-                ("dream", "scripted/scripted"),
-                ("extract", "scripted/small"),
-            ]
-            assert used[0]["usage"]["requests"] == 1 and used[0]["agent_id"] == "anna"
-            house.config.patch_home({"roles": {"light": "scripted/broken"}, "default_model": "scripted/broken"})
-            with pytest.raises(ModelError):
-                await ask("be short", "what?", purpose="extract")
+    async with (
+        ModelServer(script, models=("scripted", "small")) as server,
+        Household(tmp_path / "home", models=server.url) as house,
+    ):
+        ask = ask_of(house)
+        assert await ask("be short", "what?", purpose="dream") == "from scripted"
+        house.config.patch_home({"roles": {"light": "scripted/small"}})
+        assert await ask("be short", "what?", purpose="extract") == "from small"
+        assert [m["content"] for m in asked[-1]["messages"]] == ["be short", "what?"]
+        used = [event.data for event in house.bus.log.since(0) if event.type == "model.used"]
+        assert [(one["purpose"], one["model"]) for one in used] == [
+            ("dream", "scripted/scripted"),
+            ("extract", "scripted/small"),
+        ]
+        assert used[0]["usage"]["requests"] == 1 and used[0]["agent_id"] == "anna"
+        house.config.patch_home({"roles": {"light": "scripted/broken"}, "default_model": "scripted/broken"})
+        with pytest.raises(ModelError):
+            await ask("be short", "what?", purpose="extract")
 
 
 async def test_missed_days_are_dreamt_a_while_after_the_start(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr("qworkspace.memory.upkeep.DREAM_SECONDS", 0.05)
-    async with ModelServer(lambda body: text(json.dumps({}))) as server:
-        async with Household(tmp_path / "home", models=server.url) as house:
-            day = (house.clock.now() - timedelta(days=3)).date()
-            house.write(f"memory/{day}.md", "- The dog is called Rex.\n")
-            await house.memory()
-            await eventually(lambda: server.count)
-            assert "Rex" in str(server.last.body["messages"])
+    async with (
+        ModelServer(lambda body: text(json.dumps({}))) as server,
+        Household(tmp_path / "home", models=server.url) as house,
+    ):
+        day = (house.clock.now() - timedelta(days=3)).date()
+        house.write(f"memory/{day}.md", "- The dog is called Rex.\n")
+        await house.memory()
+        await eventually(lambda: server.count)
+        assert "Rex" in str(server.last.body["messages"])
