@@ -168,6 +168,9 @@ class MemoryIndex:
             return Found(partial="the search index was damaged and is being rebuilt")
         except QworkspaceError as error:
             return Found(partial=f"the search index cannot be read: {error.message}")
+        except Exception as error:  # a turn goes on without memory
+            logger.exception("a search failed")
+            return Found(partial=f"the search failed: {error}; see the log")
 
     async def _search(self, query: Query, patience: float) -> Found:
         loading = self._loaded.load()
