@@ -137,6 +137,7 @@ class KeywordIndex(BM25Okapi):  # type: ignore[misc]  # rank_bm25 has no types
         """All of it as bytes, compact; `load` takes only what the same version has written."""
         self._settled()
         self._segments = [merged(self._segments)] if self._segments else []
+        self._view = None  # its norms are those of the segments before
         kept = np.flatnonzero(self._frequencies)
         words = list(self._numbers)  # some of them may be of files that were gone before a search
         renumbered = np.cumsum(self._frequencies > 0, dtype=np.int32) - np.int32(1)
