@@ -38,11 +38,16 @@ def rows_of(record: TurnRecord, terms: Callable[[str], list[str]]) -> list[Row]:
                 "at": record.at,
                 "day": record.day,
                 "text": piece,
-                "terms": sorted({term[:LONGEST_TERM] for term in terms(piece)}),
+                "terms": sorted({term[:LONGEST_TERM] for term in terms(piece) if term}),
                 "embed": number <= EMBEDDED_PIECES,
             }
             found.append(Row(facts))
     return found
+
+
+def as_query(term: str) -> str:
+    """A term as the server's search reads it, whatever signs it has."""
+    return "'" + term[:LONGEST_TERM].replace("\\", "\\\\").replace("'", "''") + "'"
 
 
 def pieces(text: str) -> Iterator[str]:

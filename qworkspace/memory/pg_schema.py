@@ -26,12 +26,12 @@ STEPS: tuple[str, ...] = (
         at timestamptz NOT NULL,
         day date NOT NULL,
         text text NOT NULL,
-        terms text[] NOT NULL,
+        terms tsvector NOT NULL,
         embed boolean NOT NULL,
         PRIMARY KEY (namespace, turn_id, part)
     );
     CREATE INDEX qworkspace_turn_session ON qworkspace_turn (namespace, session_id);
-    CREATE INDEX qworkspace_turn_at ON qworkspace_turn (namespace, at);
+    CREATE INDEX qworkspace_turn_at ON qworkspace_turn (namespace, at, turn_id, part);
     CREATE INDEX qworkspace_turn_terms ON qworkspace_turn USING gin (terms);
     CREATE TABLE qworkspace_embedder (
         no serial PRIMARY KEY,
@@ -108,7 +108,7 @@ async def _make(connection: AsyncConnection, table: VectorTable, version: tuple[
     await connection.execute(
         sql.SQL(
             "CREATE TABLE {} (namespace text NOT NULL, turn_id text NOT NULL, part text NOT NULL, vector vector({}),"
-            " PRIMARY KEY (namespace, turn_id, part),"
+            " PRIMARY KEY (turn_id, part, namespace),"
             " FOREIGN KEY (namespace, turn_id, part) REFERENCES qworkspace_turn ON DELETE CASCADE)"
         ).format(table.name, sql.Literal(table.dimensions))
     )

@@ -22,7 +22,7 @@ from qworkspace.config.memory import PostgresConfig
 from qworkspace.errors import InvalidInput, Unavailable
 from qworkspace.memory.outbox import Entry
 from qworkspace.memory.pg_connection import Target, explained
-from qworkspace.memory.pg_rows import Row, rows_of, written
+from qworkspace.memory.pg_rows import Row, as_query, rows_of, written
 from qworkspace.memory.pg_schema import HNSW, ITERATIVE, STEPS, VectorTable, prepare, vector_table
 from qworkspace.memory.tokens import terms
 
@@ -34,23 +34,25 @@ ANSWER_SECONDS = 30.0  # the longest that one exchange may take
 WAIT_SECONDS = 2.0  # for a connection to be free
 CANDIDATES = 50  # of each signal
 MOST_TERMS = 24  # of a question
+MOST_WEIGHED = 2_000  # rows with a rare word, the newest, are compared with the whole question
 COMMON = 1_000  # a term in that many rows finds nothing by itself; it only counts for rows that others have found
 
-_COLUMNS = ("turn_id", "part", "agent_id", "session_id", "user_id", "at", "day", "text", "terms", "embed")
+_COLUMNS = ("turn_id", "part", "agent_id", "session_id", "user_id", "at", "day", "text", "embed")
 _INSERT = (
-    f"INSERT INTO qworkspace_turn (namespace, {', '.join(_COLUMNS)})"
-    f" VALUES (%(namespace)s, {', '.join(f'%({name})s' for name in _COLUMNS)}) ON CONFLICT DO NOTHING"
+    f"INSERT INTO qworkspace_turn (namespace, {', '.join(_COLUMNS)}, terms)"
+    f" VALUES (%(namespace)s, {', '.join(f'%({name})s' for name in _COLUMNS)},"
+    " array_to_tsvector(%(terms)s::text[])) ON CONFLICT DO NOTHING"
 )
 _FORGET = "DELETE FROM qworkspace_turn WHERE namespace = %s AND session_id = %s AND agent_id = %s"
 _FREQUENCIES = """
-    SELECT q.term, (SELECT count(*) FROM (
-        SELECT 1 FROM qworkspace_turn t WHERE t.namespace = %s AND t.terms @> ARRAY[q.term] LIMIT %s) AS found),
+    SELECT q.word, (SELECT count(*) FROM (
+        SELECT 1 FROM qworkspace_turn t WHERE t.namespace = %s AND t.terms @@ q.word::tsquery LIMIT %s) AS found),
         (SELECT reltuples::float8 FROM pg_class WHERE oid = 'qworkspace_turn'::regclass)
-    FROM unnest(%s::text[]) AS q(term)"""
+    FROM unnest(%s::text[]) AS q(word)"""
 _FOUND = """
     SELECT t.turn_id, t.part, t.session_id, t.day, t.text,
-        (SELECT coalesce(sum(q.weight), 0)::float8 FROM unnest(%(terms)s::text[], %(weights)s::float8[])
-            AS q(term, weight) WHERE q.term = ANY (t.terms)) AS words,
+        (SELECT coalesce(sum(q.weight), 0)::float8 FROM unnest(%(words)s::text[]::tsquery[], %(weights)s::float8[])
+            AS q(word, weight) WHERE t.terms @@ q.word) AS words,
         {similarity} AS similarity"""
 _FILTER = """
     t.namespace = %(namespace)s AND (%(user)s::text = '' OR t.user_id = %(user)s)
@@ -69,6 +71,16 @@ class Kept:
     text: str
     words: float
     similarity: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Unembedded:
+    """A row without a vector."""
+
+    turn_id: str
+    part: str
+    at: datetime
+    text: str
 
 
 class PgStore:
@@ -129,15 +141,24 @@ class PgStore:
         async with self._connection() as connection:
             self._vectors = await vector_table(connection, embedder, dimensions, self._version)
 
-    async def without_vector(self, limit: int, since: datetime | None = None) -> list[tuple[str, str, str]]:
-        """(turn, part, text) of rows that are to be embedded and are not yet, newest first."""
+    async def without_vector(
+        self, limit: int, *, since: datetime | None = None, before: Unembedded | None = None
+    ) -> list[Unembedded]:
+        """The newest rows that are to be embedded and are not yet; `since` then, and older than the row `before`."""
         query = sql.SQL(
-            "SELECT t.turn_id, t.part, t.text FROM qworkspace_turn t LEFT JOIN {} v USING (namespace, turn_id, part)"
-            " WHERE t.namespace = %s AND t.embed AND v.part IS NULL AND (%s::timestamptz IS NULL OR t.at >= %s)"
-            " ORDER BY t.at DESC LIMIT %s"
+            "SELECT t.turn_id, t.part, t.at, t.text FROM qworkspace_turn t"
+            " WHERE t.namespace = %(namespace)s AND t.embed AND (%(since)s::timestamptz IS NULL OR t.at >= %(since)s)"
+            " AND (%(at)s::timestamptz IS NULL OR (t.at, t.turn_id, t.part) < (%(at)s, %(turn)s::text, %(part)s::text))"
+            " AND NOT EXISTS (SELECT 1 FROM {} v"
+            " WHERE (v.namespace, v.turn_id, v.part) = (t.namespace, t.turn_id, t.part))"
+            " ORDER BY t.at DESC, t.turn_id DESC, t.part DESC LIMIT %(limit)s"
         ).format(self._table.name)
-        async with self._connection() as connection:
-            cursor = await connection.execute(query, (self._namespace, since, since, limit))
+        facts: dict[str, Any] = {"namespace": self._namespace, "since": since, "limit": limit}
+        facts |= {"at": None, "turn": None, "part": None}
+        if before is not None:
+            facts |= {"at": before.at, "turn": before.turn_id, "part": before.part}
+        async with self._connection() as connection, connection.cursor(row_factory=class_row(Unembedded)) as cursor:
+            await cursor.execute(query, facts)
             return await cursor.fetchall()
 
     async def set_vectors(self, vectors: Sequence[tuple[str, str, NDArray[np.float32] | None]]) -> None:
@@ -172,10 +193,11 @@ class PgStore:
             "since": since,
             "until": until,
             "limit": CANDIDATES,
+            "most": MOST_WEIGHED,
             "vector": await self._threads.run(written, vector) if with_vector else None,
         }
         async with self._connection() as connection:
-            facts |= await self._weighed(connection, list(dict.fromkeys(terms))[:MOST_TERMS])
+            facts |= await self._weighed(connection, [as_query(term) for term in dict.fromkeys(terms)][:MOST_TERMS])
             wanted = [query for query, wanted in self._queries(with_vector) if wanted or facts["rare"]]
             if not wanted:
                 return []
@@ -189,14 +211,14 @@ class PgStore:
         cursor = await connection.execute(_FREQUENCIES, (self._namespace, COMMON, words))
         counts: list[tuple[str, int, float]] = await cursor.fetchall()
         total = max([float(COMMON), *(size for _, _, size in counts)])
-        rarity = {term: math.log(1 + total / (count + 0.5)) for term, count, _ in counts}
+        rarity = {word: math.log(1 + total / (count + 0.5)) for word, count, _ in counts}
         everything = sum(rarity.values()) or 1.0
-        known = [(term, count) for term, count, _ in counts if count]
-        rare = [term for term, count in known if count < COMMON] or [term for term, _ in known]
+        known = sorted((count, word) for word, count, _ in counts if count)
+        rare = [word for count, word in known if count < COMMON] or [word for _, word in known[:1]]
         return {
-            "terms": list(rarity),
+            "words": list(rarity),
             "weights": [value / everything for value in rarity.values()],
-            "rare": rare,
+            "rare": " | ".join(rare),
         }
 
     def _queries(self, with_vector: bool) -> list[tuple[sql.Composed, bool]]:
@@ -205,9 +227,9 @@ class PgStore:
         table = self._table.name if with_vector else sql.SQL("")
         joined = sql.SQL("LEFT JOIN {} v USING (namespace, turn_id, part)").format(table) if with_vector else table
         by_words = sql.SQL(
-            "({} FROM qworkspace_turn t {} WHERE t.terms && %(rare)s::text[] AND {}"
-            " ORDER BY words DESC, t.at DESC LIMIT %(limit)s)"
-        ).format(select, joined, sql.SQL(_FILTER))
+            "({} FROM (SELECT * FROM qworkspace_turn t WHERE t.terms @@ %(rare)s::tsquery AND {}"
+            " ORDER BY t.at DESC LIMIT %(most)s) t {} ORDER BY words DESC, t.at DESC LIMIT %(limit)s)"
+        ).format(select, sql.SQL(_FILTER), joined)
         if not with_vector:
             return [(by_words, False)]
         by_vector = sql.SQL(

@@ -76,11 +76,13 @@ class VectorWork:
             dimensions = self._embedder.dimensions or len(await self._embedder.embed_query("dimensions"))
             await self._store.use_vectors(self._embedder.id, dimensions)
             self.ready = True
-        while rows := await self._store.without_vector(BATCH, self._since):
-            vectors = await self._embed([text for _, _, text in rows])
+        last = None
+        while rows := await self._store.without_vector(BATCH, since=self._since, before=last):
+            vectors = await self._embed([row.text for row in rows])
             await self._store.set_vectors(
-                [(turn, part, vector) for (turn, part, _), vector in zip(rows, vectors, strict=True)]
+                [(row.turn_id, row.part, vector) for row, vector in zip(rows, vectors, strict=True)]
             )
+            last = rows[-1]
 
     async def _embed(self, texts: list[str]) -> list[NDArray[np.float32] | None]:
         """Their vectors; None for the one text that the model will never take: it must not stop the others."""
