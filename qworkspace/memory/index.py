@@ -128,6 +128,11 @@ class MemoryIndex:
         if self._opened:
             self._work.refresh(names)
 
+    def warm(self) -> None:
+        """A search is likely to come: begin to load what it needs. Cheap when that is loaded."""
+        if self._opened:
+            self._loaded.load()
+
     def halt(self) -> None:
         """Begin no more work, searches go on; the next `refresh` resumes."""
         self._work.halt()

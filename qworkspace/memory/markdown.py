@@ -162,7 +162,7 @@ class MarkdownMemory(BaseMemoryManager):
         await self.upkeep.index_ready()
         while self.upkeep.active and self._never_looked() and self.parts.clock.monotonic() < end - seconds / 2:
             await self.parts.clock.sleep(LOOK_SECONDS)
-        return await self.index.search(query, timeout=max(0.01, end - self.parts.clock.monotonic()))
+        return await self.index.search(query, timeout=round(max(0.01, end - self.parts.clock.monotonic()), 2))
 
     async def auto_memory_search(self, turn: MemoryTurn) -> Found:
         settings = self.parts.config

@@ -130,9 +130,15 @@ class Upkeep:
             await self._opening.run("index", self._open_index)
 
     def prepare(self) -> None:
-        """A search is likely to come: open the index now."""
-        if self.active and not self.index_opened:
-            self._beside(self.guarded("index", self.index_ready), "prepare")
+        """A search is likely to come: open the index now, and load what it needs."""
+        if self.index_opened:
+            self._index.warm()
+        elif self.active:
+            self._beside(self.guarded("index", self._warm), "prepare")
+
+    async def _warm(self) -> None:
+        await self.index_ready()
+        self._index.warm()
 
     async def _open(self) -> None:
         await self._tasks.start(self._open_files(), name="open")  # who asked first may be cancelled

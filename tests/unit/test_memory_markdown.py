@@ -118,7 +118,7 @@ async def test_every_nth_answer_of_a_person_is_queued_once_it_is_stored(house: H
     await house.ask("look", session="own", source="heartbeat")
     await house.ask("one")
     await house.ask("two")
-    await eventually(lambda: memory.queue.status().waiting)
+    await eventually(lambda: memory.queue.status().waits_for)
     assert [task.session_id for task in await memory.tasks()] == ["s1"]
     assert "model" in memory.status().details["queue"]["waits_for"] and memory.status().state in ("waiting", "indexing")
 
