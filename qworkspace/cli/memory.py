@@ -28,6 +28,7 @@ def add_to(app: typer.Typer) -> None:
     group.command("write")(write)
     group.command("status")(status)
     group.command("reindex")(reindex)
+    group.command("retry")(retry)
     group.command("history")(history)
     group.command("undo")(undo)
     group.command("dream")(dream)
@@ -127,6 +128,18 @@ def status(agent: AgentOption = "", home: HomeOption = "", as_json: JsonOption =
         print(f"{key}: {found[key]}")
     for problem in found["problems"]:
         print_text(f"! {problem}")
+
+
+def retry(
+    task: Annotated[str, typer.Argument(metavar="TASK", help="An extraction that was set aside.")],
+    agent: AgentOption = "",
+    home: HomeOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Take up an extraction again that has failed too often."""
+    with DaemonClient(home) as client:
+        done = client.post(f"{_address(client, agent)}/tasks/{quote(task)}/retry")
+    print_json(done) if as_json else print(f"{task} waits again; see: qworkspace memory status")
 
 
 def history(

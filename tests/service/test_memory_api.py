@@ -126,6 +126,7 @@ def test_the_command_line_writes_finds_and_takes_back(daemon: DaemonProcess, tmp
     assert "append" in daemon.cli("memory", "history", note).stdout
     assert daemon.cli("memory", "undo").returncode == 0
     assert "behind the clock" not in daemon.cli("memory", "show", note).stdout
+    assert "no task 'none'" in daemon.cli("memory", "retry", "none").stderr
     other = tmp_path / "other"
     (other / "memory").mkdir(parents=True)
     (other / "MEMORY.md").write_text("# Facts\n\n- Prefers trains to planes\n", encoding="utf-8")
