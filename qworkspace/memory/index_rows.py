@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
-from qworkspace.memory.chunks import Chunk, indexed_text
+from qworkspace.memory.chunks import Chunk, embedded_text, indexed_text
 from qworkspace.memory.contract import Query
 from qworkspace.memory.index_notes import Note, Stamp
 
@@ -43,6 +43,10 @@ class Passage:
     @property
     def indexed(self) -> str:
         return indexed_text(self.path, self.chunk)
+
+    @property
+    def embedded(self) -> str:
+        return embedded_text(self.path, self.chunk)
 
     @property
     def sound(self) -> bool:

@@ -58,7 +58,7 @@ def waiting(db: sqlite3.Connection, embedder: str, after: int, limit: int) -> Wa
         if not there:
             nos.setdefault(hash, []).append(no)
     found = passages(db, [same[0] for same in nos.values()])
-    texts = {hash: found[same[0]].indexed for hash, same in nos.items() if same[0] in found}
+    texts = {hash: found[same[0]].embedded for hash, same in nos.items() if same[0] in found}
     known = tuple(no for no, _, there in rows if there)
     return Waiting(rows[-1][0], known, texts, {hash: tuple(same) for hash, same in nos.items()})
 

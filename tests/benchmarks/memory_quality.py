@@ -77,7 +77,8 @@ class Notes:
         self._fill()
         self.words = BM25Okapi([piece.chunk.text.lower().split() for piece in self.pieces])
         self._embedding = embedding
-        self._matrix = embedding(self.texts) if embedding else None
+        embedded = [chunks.embedded_text(piece.path, piece.chunk) for piece in self.pieces]
+        self._matrix = embedding(embedded) if embedding else None
 
     def _fill(self) -> None:
         files: dict[str, list[tuple[int, list[str]]]] = defaultdict(list)
