@@ -26,7 +26,6 @@ POLITE_CHARS = 200
 
 _CJK = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\uac00-\ud7af"
 _RUNS = re.compile(rf"[{_CJK}]+|[^\W_{_CJK}]+")
-_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _MARK = re.compile(r"<!--\s*src:\s*(.*?)\s*-->")
 _STRUCK = re.compile(r"~~.+?~~")
 _LEAD = re.compile(r"^\s*(?:>\s*)*(?:[-*+]|\d+[.)])?\s*(?:\[[ xX]\]\s*)?")
@@ -67,7 +66,7 @@ class Lines:
 
     def __init__(self, text: str) -> None:
         self.whole = text
-        self.text = _COMMENT.sub("", text)
+        self.text = _without_comments(text)
         self.facts = [line for line in self.text.splitlines() if is_fact(line)]
 
     @cached_property
@@ -101,10 +100,10 @@ def refusal(old: str, new: str, given: Given) -> str:
     """Why `new` may not take the place of `old`; empty when it may."""
     return (
         _no_markdown(new)
+        or _too_large(old, new, given)
         or _orders(old, new)
         or _invented(old, new, given)
         or _too_small(old, new)
-        or _too_large(old, new, given)
         or _lost(Lines(old), Lines(new), given)
     )
 
@@ -117,7 +116,7 @@ def invented_links(text: str, names: Collection[str], *, allowed: Collection[str
 
 def links_in(text: str) -> list[str]:
     """The notes that `text` links to; links to other places are left out."""
-    found = [link.partition("#")[0] for link in _LINK.findall(_COMMENT.sub("", text))]
+    found = [link.partition("#")[0] for link in _LINK.findall(_without_comments(text))]
     notes = [link for link in found if link.endswith(".md") and ":" not in link and not link.startswith("/")]
     return [normpath(link).removeprefix("../") for link in notes]
 
@@ -146,8 +145,17 @@ def _terms(text: str) -> Iterable[str]:
             yield run.lstrip("0") or "0" if run.isdecimal() else run
 
 
+def _without_comments(text: str) -> str:
+    """One pass: an expression would look for the end of every comment that has none."""
+    parts, place = [], 0
+    while (start := text.find("<!--", place)) >= 0 and (end := text.find("-->", start + 4)) >= 0:
+        parts.append(text[place:start])
+        place = end + 3
+    return "".join([*parts, text[place:]])
+
+
 def _is_struck(line: str) -> bool:
-    return bool(_STRUCK.search(line)) and not terms(_STRUCK.sub("", _COMMENT.sub("", line)))
+    return bool(_STRUCK.search(line)) and not terms(_STRUCK.sub("", _without_comments(line)))
 
 
 def _is_polite(line: str) -> bool:

@@ -12,8 +12,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from qworkspace.base.html import TOKENS, readable
 from qworkspace.base.text import clean_text
-from qworkspace.memory.html_text import html_text
 
 if TYPE_CHECKING:
     from pypdf import PdfReader
@@ -66,17 +66,15 @@ def read_document(data: bytes, name: str, elapsed: Callable[[], float]) -> Docum
     if ending == PDF:
         return _pdf(data, name, elapsed)
     if ending in HTML:
-        title, text = html_text(decoded(data, _declared(data)))
-    else:
-        text = decoded(data)
-        title = _title(text)
-    return _document(title or Path(name).stem, text)
+        return _page(decoded(data, _declared(data)), name)
+    text = decoded(data)
+    return _document(_title(text) or Path(name).stem, text)
 
 
 def decoded(data: bytes, declared: str = "") -> str:
-    """The text of bytes in UTF-8, UTF-16, UTF-32, GB18030 or the declared encoding; `Unreadable` for anything else."""
+    """The text of bytes in the declared encoding, UTF-8, UTF-16, UTF-32 or GB18030; `Unreadable` for anything else."""
     marked = next((encoding for mark, encoding in _MARKS if data.startswith(mark)), "")
-    guesses = [marked] if marked else ["utf-8", _sixteen_bits(data), declared, "gb18030", "cp1252"]
+    guesses = [marked] if marked else [declared, "utf-8", _sixteen_bits(data), "gb18030", "cp1252"]
     for encoding in filter(None, guesses):
         try:
             text = data.decode(encoding)
@@ -124,6 +122,12 @@ def _document(title: str, text: str, *, pages: int = 0, left_out: str = "") -> D
     if len(text) > MOST_TEXT:
         text, left_out = text[:MOST_TEXT], left_out or f"what follows the first {MOST_TEXT:,} characters"
     return Document(" ".join(clean_text(title).split())[:300], text, pages, left_out)
+
+
+def _page(source: str, name: str) -> Document:
+    page = readable(source)
+    left_out = "perhaps the end of the page, which is very large" if source.count("<") > TOKENS // 2 else ""
+    return _document(page.title or _title(page.text) or Path(name).stem, page.text, left_out=left_out)
 
 
 def _pdf(data: bytes, name: str, elapsed: Callable[[], float]) -> Document:

@@ -13,7 +13,6 @@ from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
 from qworkspace.errors import ModelError
 from qworkspace.memory.asking import NoModel
-from qworkspace.memory.html_text import html_text
 from qworkspace.memory.resources import LARGEST, MOST_PAGES, MOST_SECONDS, Unreadable, decoded, read_document
 from tests.support.dreaming import Fuse, Killed, Night, Script
 
@@ -237,10 +236,11 @@ def test_a_web_page_is_read_without_what_is_not_text() -> None:
         "<body><nav>menu</nav><h1>Rent</h1><p>It is&nbsp;<b>1200</b> euros.<br>From May.</p>"
         "<ul><li>one<li>two</ul><script>alert(1)</script><table><tr><td>a</td><td>b</td></tr></table><p>unclosed"
     )
-    title, text = html_text(page)
-    assert title == "The & page"
-    assert text == "# Rent\n\nIt is 1200 euros.\nFrom May.\n\n- one\n- two\n\n| a | b\n\nunclosed"
-    assert read_document(page.replace("<head>", "<head><meta charset=gbk>").encode("gbk"), "x.html", lambda: 0).title
+    document = read_document(page.encode(), "x.html", lambda: 0)
+    assert document.title == "The & page"
+    assert document.text == "# Rent\n\nIt is 1200 euros.\nFrom May.\n\n- one\n- two\n\na | b\n\nunclosed"
+    chinese = page.replace("<head>", "<head><meta charset=gbk>").replace("euros", "欧元").encode("gbk")
+    assert "1200 欧元" in read_document(chinese, "x.html", lambda: 0).text
 
 
 def test_a_pdf_that_is_too_long_or_too_slow_is_read_as_far_as_it_goes() -> None:

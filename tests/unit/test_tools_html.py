@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qworkspace.chat.tools.html import readable
+from qworkspace.base.html import readable
 
 PAGE = """<!DOCTYPE html><html><head><title> The  &lt;Page&gt; </title><style>p { color: red }</style></head>
 <body><nav><a href="/">Home</a><ul><li>menu</ul></nav>

@@ -8,9 +8,9 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from qworkspace.base.html import readable
 from qworkspace.base.text import clean_text
 from qworkspace.chat.tools.guard import by_policy
-from qworkspace.chat.tools.html import readable
 from qworkspace.chat.tools.output import answers, plain
 from qworkspace.chat.tools.text import binary_type
 from qworkspace.errors import Denied, InvalidInput, Unavailable
