@@ -186,6 +186,9 @@ class BaseMemoryManager(ABC):
     async def leaving(self, session_id: str, reason: SummarizeReason) -> None:
         """What was said in the session is about to leave the context (`new`, `compact`). Quick: work is queued."""
 
+    async def forget(self, session_id: str) -> None:
+        """A person has deleted the session: what is kept of it word for word goes too; notes stay."""
+
     async def search(self, query: Query) -> Found:
         """The best passages for the query. Waits at most 2 s for a locked index."""
         return Found(partial="this agent has no memory")

@@ -73,7 +73,7 @@ class MarkdownMemory(BaseMemoryManager):
         self.extractor = Extractor(
             parts.ask,
             self.vault,
-            self.search,
+            self.search_notes,
             parts.sessions,
             clock=clock,
             threads=threads,
@@ -155,6 +155,10 @@ class MarkdownMemory(BaseMemoryManager):
     async def search(self, query: Query) -> Found:
         """The best passages; waits up to 2 s, for a first look at the notes too."""
         return await self.search_within(query, SEARCH_SECONDS)
+
+    async def search_notes(self, query: Query) -> Found:
+        """The best passages of the notes, whatever else there is to be searched."""
+        return await MarkdownMemory.search_within(self, query, SEARCH_SECONDS)
 
     async def search_within(self, query: Query, seconds: float) -> Found:
         """The best passages that are found in that time; `partial` says what was not searched."""

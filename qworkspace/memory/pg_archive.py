@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from qworkspace.memory.embeddings import Embedder
 from qworkspace.memory.outbox import Entry, Outbox, TurnRecord
 from qworkspace.memory.pg_ranking import PREFIX, WEAK_VECTORS, hits_of
 from qworkspace.memory.pg_vectors import VectorWork
+from qworkspace.memory.tokens import terms
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,6 +35,9 @@ QUESTION_SECONDS = 1.0
 SLOW = "local files alone were searched: the long-term database has not answered in time"
 
 
+Answer = tuple[list[Hit], str]
+
+
 class Link(StrEnum):
     """How the database is reached. `Archive` is the one writer."""
 
@@ -48,12 +52,14 @@ class Link(StrEnum):
 class ArchiveParts:
     """What an archive works with.
 
-    `store` makes the store, in a thread: that imports the database's library. `turn` is held while entries are
-    carried: a successor waits for its predecessor's. `vectors` is the weight of the vectors in a search.
+    `ready` opens the outbox, however often it is called. `store` makes the store, in a thread: that imports the
+    database's library. `turn` is held while entries are carried: a successor waits for its predecessor's. `vectors`
+    is the weight of the vectors in a search.
     """
 
     agent_id: str
     outbox: Outbox
+    ready: Callable[[], Awaitable[None]]
     embedder: Embedder
     store: Callable[[], PgStore]
     turn: asyncio.Lock
@@ -108,6 +114,7 @@ class Archive:
     async def add(self, record: TurnRecord) -> None:
         """Keep a turn. Durable when it returns; the database gets it later."""
         self._settled.clear()
+        await self._parts.ready()
         if await self._parts.outbox.put(record):
             self._report(
                 "the long-term database has been away for so long that the oldest turns which waited for it were"
@@ -119,6 +126,7 @@ class Archive:
     async def forget(self, session_id: str) -> None:
         """Delete what this agent has stored of the session. Durable when it returns; the database does it later."""
         self._settled.clear()
+        await self._parts.ready()
         await self._parts.outbox.forget(session_id)
         self._something.set()
 
@@ -126,37 +134,43 @@ class Archive:
         """Return when the database has everything and all of it is embedded."""
         await self._settled.wait()
 
-    async def search(self, query: Query, terms: Sequence[str], user: str) -> tuple[list[Hit], str]:
-        """(hits, why that is not everything). Waits at most `search_timeout`."""
+    def begin_search(self, query: Query, user: str, seconds: float | None = None) -> asyncio.Task[Answer]:
+        """`search` as a task, which ends by itself."""
+        return self._tasks.start(self.search(query, user, seconds), name="asking")
+
+    async def search(self, query: Query, user: str, seconds: float | None = None) -> Answer:
+        """Hits, best first, and why that is not everything. Waits at most `search_timeout`, or so many seconds."""
         if query.path_prefix and not query.path_prefix.startswith(PREFIX):
             return [], ""
         if self.link is not Link.READY or self._store is None:
             return [], AWAY
-        looking = self._tasks.start(self._look(self._store, query, tuple(terms), user), name="search")
+        limit = min(self._parts.search_timeout, self._parts.search_timeout if seconds is None else seconds)
+        looking = self._tasks.start(self._look(self._store, query, user, limit), name="search")
         try:
-            if await ends_within(looking, self._parts.search_timeout, self._parts.clock):
+            if await ends_within(looking, limit, self._parts.clock):
                 return looking.result()
         finally:
             looking.cancel("too late")
         return [], SLOW
 
-    async def _look(self, store: PgStore, query: Query, terms: tuple[str, ...], user: str) -> tuple[list[Hit], str]:
-        vector, partial = await self._question(query.text)
+    async def _look(self, store: PgStore, query: Query, user: str, limit: float) -> Answer:
+        words = await self._parts.threads.run(terms, query.text)
+        vector, partial = await self._question(query.text, limit / 2)
         try:
-            rows = await store.search(terms, vector, user=user, since=query.since, until=query.until)
+            rows = await store.search(words, vector, user=user, since=query.since, until=query.until)
         except QworkspaceError as error:
             self._failed(store, error)
             return [], FAILED
         hits = hits_of(rows, self._parts.vectors)
         return [hit for hit in hits if hit.path.startswith(query.path_prefix)], partial
 
-    async def _question(self, text: str) -> tuple[NDArray[np.float32] | None, str]:
+    async def _question(self, text: str, limit: float) -> tuple[NDArray[np.float32] | None, str]:
         """The question's vector, and why not every row can be compared with it. Waits for it a moment at most."""
         work = self._vectors
         if work is None or not work.ready:
             return None, "" if self._parts.embedder.id == "none" else f"{BY_WORDS}: it has no vectors yet"
         asking = self._tasks.start(_vector(self._parts.embedder, text), name="question")
-        patience = min(QUESTION_SECONDS, self._parts.search_timeout / 2) if self._parts.embedder.ready else 0.0
+        patience = min(QUESTION_SECONDS, limit) if self._parts.embedder.ready else 0.0
         if not await ends_within(asking, patience, self._parts.clock):
             return None, f"{BY_WORDS}: the question's vector is not ready yet"
         found = asking.result()
@@ -177,6 +191,7 @@ class Archive:
             self._pause = min(self._pause * 2, LONGEST_PAUSE)
 
     async def _connected(self) -> PgStore:
+        await self._parts.ready()
         if self._store is None:
             self.link = Link.CONNECTING
             self._store = await self._parts.threads.run(self._parts.store)

@@ -30,6 +30,7 @@ OFFLINE_HITS = 5
 def add_backends(backends: MemoryBackends, *, owner: str) -> None:
     """The backends of every daemon; the first one stands in for unknown names."""
     backends.add("markdown", _markdown, owner=owner, aliases=("remelight",))
+    backends.add("pgvector", _pgvector, owner=owner, aliases=("adbpg", "postgres"))
     backends.add("none", lambda parts: NoMemory(), owner=owner)
 
 
@@ -37,6 +38,12 @@ def _markdown(parts: MemoryParts) -> BaseMemoryManager:
     from qworkspace.memory.markdown import MarkdownMemory  # 60 ms, which the daemon spends in a thread after its start
 
     return MarkdownMemory(parts)
+
+
+def _pgvector(parts: MemoryParts) -> BaseMemoryManager:
+    from qworkspace.memory.postgres import PgvectorMemory  # as above
+
+    return PgvectorMemory(parts)
 
 
 def memory(workspace: Workspace) -> ServiceDescriptor:

@@ -26,7 +26,6 @@ from qworkspace.memory.outbox import Outbox, TurnRecord
 from qworkspace.memory.pg_archive import Archive, ArchiveParts
 from qworkspace.memory.pg_schema import STEPS
 from qworkspace.memory.pg_store import PgStore
-from qworkspace.memory.tokens import terms
 
 PATIENCE = 20.0  # seconds
 
@@ -140,6 +139,7 @@ class ArchiveBench:
             ArchiveParts(
                 agent_id=agent,
                 outbox=box if box is not None else await self.outbox(agent),
+                ready=opened,
                 embedder=embedder or WordEmbedder(),
                 store=lambda: self.store(settings, namespace=namespace or f"agent:{agent}", agent=agent),
                 turn=asyncio.Lock(),
@@ -171,9 +171,13 @@ class ArchiveBench:
                 await asyncio.sleep(0.01)
 
 
+async def opened() -> None:
+    """The bench's outboxes are open."""
+
+
 async def found(archive: Archive, text: str, *, user: str = "", **filters: Any) -> list[Hit]:
     """What a search finds; it must be a whole one."""
-    hits, partial = await archive.search(Query(text, **filters), terms(text), user)
+    hits, partial = await archive.search(Query(text, **filters), user)
     assert partial == ""
     return hits
 

@@ -17,7 +17,6 @@ from qworkspace.memory.outbox import Entry, TurnRecord
 from qworkspace.memory.pg_archive import AWAY, SLOW, Link
 from qworkspace.memory.pg_schema import STEPS
 from qworkspace.memory.pg_store import PgStore
-from qworkspace.memory.tokens import terms
 from tests.support.archives import ArchiveBench, WordEmbedder, found, said, texts
 from tests.support.postgres import PASSWORD, PostgresServer, required_server
 
@@ -47,9 +46,9 @@ def turns(server: PostgresServer, database: str) -> list[tuple[str, str]]:
     ]
 
 
-def asked(text: str) -> tuple[Query, list[str], str]:
+def asked(text: str) -> tuple[Query, str]:
     """The arguments of a search."""
-    return Query(text), terms(text), ""
+    return Query(text), ""
 
 
 def both(*numbers: int) -> list[tuple[str, str]]:
