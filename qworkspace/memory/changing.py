@@ -115,7 +115,7 @@ class Changes:
             known = await self._prepared(wish)
             if known is not None:
                 return known
-            await self._fresh.mend_locked(wish.name)
+            await self._fresh.before_change(wish.name)
             path, block, new = await self._threads.run(self._block, wish.name, lines)
             change = self._change(wish, len(lines), 0)
             row = Row(change, None if new else b"", block.data, block.place, block.crc, block.seen)
@@ -145,7 +145,7 @@ class Changes:
             known = await self._prepared(wish)
             if known is not None:
                 return known
-            await self._fresh.mend_locked(wish.name)
+            await self._fresh.before_change(wish.name)
             path, before, after = await self._threads.run(self._made, wish.name, make)
             change = self._change(wish, *await self._threads.run(counted, before, after))
             if before == after:
@@ -169,7 +169,7 @@ class Changes:
             if not rows:
                 raise Conflict(f"{change_or_group!r} is undone already", code="undo_conflict")
             for name in {row.path for row in rows}:
-                await self._fresh.mend_locked(name)
+                await self._fresh.before_change(name)
             targets = await self._threads.run(self._taken_back, rows, by)
             numbers = await self._history.begin([target.row for target in targets])
             targets = [

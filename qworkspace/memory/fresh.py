@@ -18,7 +18,7 @@ from qworkspace.memory.merging import merge
 from qworkspace.memory.names import Names
 from qworkspace.memory.notefile import Displaced, append_block, read_all, read_note
 from qworkspace.memory.recovery import aside_of, bring
-from qworkspace.memory.watching import WINDOW, Followed, Signature, Watching, signature
+from qworkspace.memory.watching import WINDOW, Followed, Signature, Watching, signature, stamp_of
 
 logger = logging.getLogger(__name__)
 
@@ -93,6 +93,11 @@ class FreshLines:
         if name not in self._watching.names:
             self._known.pop(name, None)
 
+    async def before_change(self, name: str) -> None:
+        """Put right what others have done to a note that is about to be changed, by somebody who holds the lock."""
+        if name in self._watching.names and not await self._threads.run(self._is_as_it_was, name):
+            await self.mend_locked(name)
+
     async def mend_locked(self, name: str) -> None:
         """The same, by somebody who holds the lock, whatever the note looks like."""
         followed = self._watching.followed(name)
@@ -117,7 +122,7 @@ class FreshLines:
 
     def _is_as_it_was(self, name: str) -> bool:
         path = self._names.resolve(name)
-        late = any(_late(one) != one.data for one in self._watching.followed(name))
+        late = any(one.has_changed() for one in list(self._watching.followed(name)))
         return not late and name in self._known and self._known[name] == signature(path)
 
     def _lacking(self, name: str, path: Path) -> list[bytes]:
@@ -150,9 +155,11 @@ class FreshLines:
         """Merge what was written to displaced files since they were displaced; whether there was any."""
         brought = False
         for one in followed:
-            now = _late(one)
-            settled = now.startswith(one.data) or (now == one.last and now.strip())
-            one.last = now
+            if one.old.descriptor is None or not one.has_changed():
+                continue
+            one.stamp, before = stamp_of(one.old.descriptor), one.last
+            now = one.last = read_all(one.old.descriptor, path)
+            settled = now.startswith(one.data) or (now == before and now.strip())
             if now == one.data or not settled or not now.endswith(b"\n"):
                 continue
             self._bring(path, one.data, now)
@@ -171,11 +178,6 @@ class FreshLines:
 
     def _aside(self, path: Path) -> Path:
         return aside_of(path, new_id("late", self._clock.now()))
-
-
-def _late(one: Followed) -> bytes:
-    descriptor = one.old.descriptor
-    return one.data if descriptor is None else read_all(descriptor, Path("a displaced note"))
 
 
 def _add(path: Path, lines: Sequence[bytes]) -> None:

@@ -67,8 +67,27 @@ def hunks(base: Sequence[bytes], changed: Sequence[bytes]) -> list[Hunk]:
 
 def counted(before: bytes | None, after: bytes | None) -> tuple[int, int]:
     """(lines added, lines removed), whatever their places."""
-    old, new = Counter(lines_of(before or b"")), Counter(lines_of(after or b""))
-    return (new - old).total(), (old - new).total()
+    old, new = _differing(before or b"", after or b"")
+    was, now = Counter(lines_of(old)), Counter(lines_of(new))
+    return (now - was).total(), (was - now).total()
+
+
+def _differing(a: bytes, b: bytes) -> tuple[bytes, bytes]:
+    """The two without the lines at the beginning that are the same, and without the same end."""
+    low, high = 0, min(len(a), len(b))
+    while low < high:  # halving compares each byte twice, in C; a loop over the lines of a large note is slow
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if a[low:middle] == b[low:middle] else (low, middle - 1)
+    start = a.rfind(b"\n", 0, low) + 1
+    a, b = a[start:], b[start:]
+    low, high = 0, min(len(a), len(b))
+    while low < high:
+        middle = (low + high + 1) // 2
+        same = a[len(a) - middle : len(a) - low] == b[len(b) - middle : len(b) - low]
+        low, high = (middle, high) if same else (low, middle - 1)
+    end = a.find(b"\n", len(a) - low) + 1
+    cut = len(a) - end if end and low else 0
+    return a[: len(a) - cut], b[: len(b) - cut]
 
 
 def unified(name: str, before: bytes | None, after: bytes | None, *, context: int = 3) -> str:

@@ -79,7 +79,7 @@ class Names:
         name = "/".join(components(text))
         if not name:
             raise InvalidPath("the name of the note is empty")
-        if (self.workspace / name).exists():
+        if os.path.lexists(self.workspace / name):
             return name
         name = "/".join(components(unicodedata.normalize("NFC", name)))
         if _DAY.match(name):
@@ -136,13 +136,12 @@ class Names:
                 raise InvalidPath(f"{name!r} cannot be used as a name: write it without backslashes and quotes")
             components(name)
             path = self.resolve(name) if entry.is_symlink() else Path(entry.path)
-            if not path.is_file() and not entry.is_symlink():
+            if path.is_file() if entry.is_symlink() else entry.is_file():
+                found[name] = path
+            elif os.path.lexists(path):
                 raise InvalidPath(f"{name!r} is no regular file")
         except InvalidPath as error:
             refused[name] = error.message
-            return
-        if path.exists():
-            found[name] = path
 
 
 def _is_directory(entry: os.DirEntry[str]) -> bool:

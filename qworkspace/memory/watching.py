@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,12 +27,20 @@ Signature = tuple[int, int, int]
 
 @dataclass(slots=True)
 class Followed:
-    """A displaced file that somebody may still write to; `data` is what is known of it."""
+    """A displaced file that somebody may still write to.
+
+    `data` is what the note has of it, `last` what was read last, when the file looked like `stamp`.
+    """
 
     old: Displaced
     data: bytes
     until: float
-    last: bytes = b""
+    last: bytes
+    stamp: Signature | None
+
+    def has_changed(self) -> bool:
+        """Whether there is something that the note does not have yet. Blocking."""
+        return self.last != self.data or self.stamp != stamp_of(self.old.descriptor)
 
 
 class Watching:
@@ -68,7 +77,7 @@ class Watching:
             old.close()
             return
         until = self._clock.monotonic() + WINDOW
-        self._followed.setdefault(name, []).append(Followed(old, old.data, until))
+        self._followed.setdefault(name, []).append(Followed(old, old.data, until, old.data, None))
         self._begin()
 
     def accept(self, name: str, data: bytes | None) -> None:
@@ -165,4 +174,12 @@ def signature(path: Path) -> Signature | None:
         found = path.stat()
     except OSError:
         return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def stamp_of(descriptor: int | None) -> Signature | None:
+    """The same of an open file; None when it is closed."""
+    if descriptor is None:
+        return None
+    found = os.fstat(descriptor)
     return found.st_ino, found.st_size, found.st_mtime_ns
