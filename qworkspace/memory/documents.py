@@ -147,7 +147,7 @@ class Documents:
 
     async def _show_refused(self) -> None:
         """One problem that names what cannot be read, until it is changed or removed."""
-        key = f"documents/{self._agent_id}"
+        key = f"memory-documents/{self._agent_id}"
         refused = await self._rows.all_refused()
         if not refused:
             self._problems.clear(key)

@@ -153,7 +153,7 @@ class Dreamer:
                 reason = self._failed(error)
                 break
             reason = "the notes hold nothing new"
-            self._problems.clear(f"dream/{self._agent_id}")
+            self._problems.clear(f"memory-dream/{self._agent_id}")
         await self._show_refused()
         return await self._told(group, reason)
 
@@ -246,7 +246,7 @@ class Dreamer:
         return f"the model's answer was refused: {reason}"
 
     async def _show_refused(self) -> None:
-        key = f"dream-refused/{self._agent_id}"
+        key = f"memory-dream-refused/{self._agent_id}"
         rows = [row for row in (await self._store.notes()).values() if row.refused and not row.whole]
         if not rows:
             self._problems.clear(key)
@@ -256,7 +256,7 @@ class Dreamer:
         self._problems.report(key, message, severity="warning", agent_id=self._agent_id)
 
     def _show_large(self, memory: str) -> None:
-        key = f"dream-large/{self._agent_id}"
+        key = f"memory-dream-large/{self._agent_id}"
         if not memory:
             self._problems.clear(key)
             return
@@ -271,5 +271,5 @@ class Dreamer:
         if is_no_model(error):
             return f"no model is connected, the notes wait: {error.message}"
         message = f"dream has stopped, its notes wait: {error.message}"
-        self._problems.report(f"dream/{self._agent_id}", message, severity="warning", agent_id=self._agent_id)
+        self._problems.report(f"memory-dream/{self._agent_id}", message, severity="warning", agent_id=self._agent_id)
         return message

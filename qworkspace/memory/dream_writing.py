@@ -114,7 +114,7 @@ class Writer:
 
         author = Author("dream", group=plan.group)
         await self._vault.edit(INTERESTS, edit, by=author, key=f"{plan.key}/{INTERESTS}")
-        key = f"interests/{self._agent_id}"
+        key = f"memory-interests/{self._agent_id}"
         if broken:
             message = f"{broken}; dream leaves it alone until it is mended or deleted"
             self._problems.report(key, message, severity="warning", agent_id=self._agent_id)
