@@ -276,6 +276,7 @@ DISTRIBUTIONS = {
     "genai_prices": "genai-prices",
     "markdown_it": "markdown-it-py",
     "prometheus_client": "prometheus-client",
+    "psycopg_pool": "psycopg",  # its extra `pool`
     "pydantic_ai": "pydantic-ai-slim",
     "pydantic_core": "pydantic",
     "python_multipart": "python-multipart",
