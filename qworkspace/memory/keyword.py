@@ -75,7 +75,8 @@ class KeywordIndex(BM25Okapi):  # type: ignore[misc]  # rank_bm25 has no types
     def scores(self, terms: Sequence[str] | Mapping[str, float]) -> Signals:
         """BM25 of every chunk, of the chunk with its two neighbours, and of its file; a mapping weighs the terms.
 
-        The chunk's own are rank-bm25's to the last digits; the wider ones take Lucene's idf, which is never negative.
+        The chunk's own are rank-bm25's (`get_scores`), but where its idf is not above 0, as in a vault of two notes;
+        there, and for the wider ones, it is Lucene's, which always is.
         """
         view = self._settled()
         weighted = terms if isinstance(terms, Mapping) else Counter(terms)
@@ -95,7 +96,8 @@ class KeywordIndex(BM25Okapi):  # type: ignore[misc]  # rank_bm25 has no types
             for segment, part, norms in zip(self._segments, parts, view.norms, strict=True):
                 if number < len(view.idf):
                     segment.add(part, number, weight * float(view.idf[number]) * (self.k1 + 1), norms.chunk)
-        return view.living(parts)
+        scores: NDArray[np.float64] = view.living(parts)
+        return scores
 
     def get_scores(self, query: Iterable[str]) -> NDArray[np.float64]:
         """As in the parent: the chunks' scores, by position."""
@@ -109,7 +111,7 @@ class KeywordIndex(BM25Okapi):  # type: ignore[misc]  # rank_bm25 has no types
     @property
     def chunk_nos(self) -> NDArray[np.int64]:
         """The chunk numbers by position."""
-        return self._settled().chunk_nos
+        return self._settled().layout.chunk_nos
 
     @property
     def corpus_size(self) -> int:
@@ -232,11 +234,14 @@ class KeywordIndex(BM25Okapi):  # type: ignore[misc]  # rank_bm25 has no types
             part.gather(number)
             near_size += part.near_size
             file_size += part.file_size
+        idf = float(view.idf[number])
+        if idf <= 0:
+            idf = wide_idf(view.size, int(self._frequencies[number]))
         near = weight * wide_idf(view.size, near_size) * (k1 + 1)
         file = weight * wide_idf(view.files, file_size) * (k1 + 1)
         for part, norms in zip(parts, view.norms, strict=True):
             if len(part.places):
-                part.add(weight * float(view.idf[number]) * (k1 + 1), near, file, norms)
+                part.add(weight * idf * (k1 + 1), near, file, norms)
 
 
 _SAVED = ("chunk_nos", "file_nos", "lengths", "terms", "starts", "places", "counts")

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 COUNT_MAX = np.iinfo(np.uint16).max
-DENSE = 8
+DENSE = 32
 """Above one posting in so many chunks, passes over all chunks are cheaper than picking them out."""
 
 
@@ -41,12 +41,16 @@ class Segment:
     live: NDArray[np.bool_] = field(init=False)
     all_live: bool = True
     opens: NDArray[np.bool_] = field(init=False)
+    closes: NDArray[np.bool_] = field(init=False)
+    joined: NDArray[np.float32] = field(init=False)
     file_of: NDArray[np.int32] = field(init=False)
 
     def __post_init__(self) -> None:
         self.live = np.ones(len(self.chunk_nos), np.bool_)
         self.opens = np.ones(len(self.chunk_nos), np.bool_)
         self.opens[1:] = self.file_nos[1:] != self.file_nos[:-1]
+        self.closes = np.append(self.opens[1:], True)[: len(self.opens)]
+        self.joined = (~self.opens[1:]).astype(np.float32)
         self.file_of = np.cumsum(self.opens, dtype=np.int32) - np.int32(1)
 
     def __len__(self) -> int:
@@ -92,11 +96,15 @@ class Segment:
 
     def around(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
         """By place: the sum of the values of the chunk and its two neighbours in the file."""
-        inner = np.where(self.opens[1:], np.float32(0), np.float32(1))
-        total = values.copy()
-        total[1:] += values[:-1] * inner
-        total[:-1] += values[1:] * inner
-        return total
+        return around(values, self.joined)
+
+
+def around(values: NDArray[np.float32], joined: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Sums with both neighbours, where `joined` is 1 between two of them and 0 where a file ends."""
+    total = values.copy()
+    total[1:] += values[:-1] * joined
+    total[:-1] += values[1:] * joined
+    return total
 
 
 def add_scores(

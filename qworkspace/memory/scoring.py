@@ -54,11 +54,8 @@ class Scores:
 
     def _gather_some(self) -> None:
         """As `_gather_all`, for the few places where it can be: those of the term and beside them."""
-        opens, places, sums = self.segment.opens, self.places, self._scratch
-        closes = np.ones(len(places), np.bool_)
-        inner = places < len(opens) - 1
-        closes[inner] = opens[places[inner] + 1]
-        with_left, with_right = ~opens[places], ~closes
+        places, sums = self.places, self._scratch
+        with_left, with_right = ~self.segment.opens[places], ~self.segment.closes[places]
         left, right = places[with_left] - 1, places[with_right] + 1
         sums[places] = self.counts
         self.near_size = len(places) + int(np.count_nonzero(sums[left] == 0))

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qworkspace.memory.keyword import KeywordIndex
+from qworkspace.memory.postings import around
 from qworkspace.memory.statistics import Signals
 from qworkspace.memory.tokens import has_cjk, is_identifier_query, terms
 
@@ -40,10 +41,11 @@ REPEATED = 0.1
 """Behind the first results, each passage of a note that is there already takes so much off the next one's score."""
 
 LONGEST_TEXT = 20_000
+TINY = 1e-6
 MOST_TERMS = 64
 _NAME = re.compile(r"(?<=[^.?!\s]\s)[^\W\d_a-z][^\W\d_A-Z]+")
 
-Floats = NDArray[np.float64]
+Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +112,8 @@ def rank(
     board = _Board(index.scores(query_terms(index, text)), vectors, allowed)
     if has_cjk(text):  # words of these languages are guessed from pairs of characters: vectors know better
         weights = replace(weights, vector=max(weights.vector, STRONG))
-    parts = board.reciprocal() if weights.fusion == "rrf" else board.measured(weights.vector)
-    candidates = board.best(parts, 2 * limit + 10)
+    signals = board.reciprocal() if weights.fusion == "rrf" else board.measured(weights.vector)
+    candidates = board.best(signals, 2 * limit + 10)
     if today is not None and not is_identifier_query(text):
         _favour_recent(candidates, dates, today)
     return [board.explained(one) for one in _spread(candidates, limit) if one.score >= min_score]
@@ -130,77 +132,80 @@ def query_terms(index: KeywordIndex, text: str) -> dict[str, float]:
     return {term: weighted[term] for term in chosen}
 
 
+@dataclass(frozen=True, slots=True)
+class _Signal:
+    """A signal by position, none below 0, and what it adds to a score: scale * value."""
+
+    values: Floats
+    scale: float
+
+    @classmethod
+    def stretched(cls, values: Floats, share: float) -> _Signal:
+        """The greatest value adds the whole share."""
+        greatest = float(values.max()) if len(values) else 0.0
+        return cls(values, share / greatest if greatest > 0 else 0.0)
+
+    def at(self, position: int) -> float:
+        return self.scale * float(self.values[position])
+
+
 class _Board:
     """The signals of one search side by side, by position."""
 
     def __init__(self, signals: Signals, vectors: Vectors | None, allowed: NDArray[np.int64] | None) -> None:
-        self.signals = signals
-        self._allowed = np.isin(signals.chunk_nos, allowed) if allowed is not None else None
-        self._order = np.argsort(signals.chunk_nos, kind="stable")
-        self._similar, self._has_vector = self._similarities(vectors)
-        self.chunk = self._of_allowed(signals.chunk)
+        self._layout = layout = signals.layout
+        self._mask: Floats | None = None
+        if allowed is not None:
+            self._mask = np.zeros(len(layout), np.float32)
+            self._mask[layout.positions(allowed)[0]] = 1
+        self._similar = np.zeros(len(layout), np.float32)
+        self._has_vector = np.zeros(len(layout), np.bool_)
+        if vectors is not None and len(vectors.chunk_nos):
+            self._place(vectors)
+        self._chunk = self._of_allowed(signals.chunk.astype(np.float32))
+        self._near, self._file = self._of_allowed(signals.near), self._of_allowed(signals.file)
+
+    def _place(self, vectors: Vectors) -> None:
+        """Similarities by position, stretched to 0-1: where there is none it counts as the least."""
+        positions, here = self._layout.positions(vectors.chunk_nos)
+        similar = vectors.similarities[here].astype(np.float32)
+        low, high = (float(similar.min()), float(similar.max())) if len(similar) else (0.0, 0.0)
+        self._has_vector[positions] = True
+        self._similar[positions] = (similar - low) / (high - low) if high > low else 1.0
 
     def _of_allowed(self, values: Floats) -> Floats:
-        return values if self._allowed is None else values * self._allowed
+        return values if self._mask is None else values * self._mask
 
-    def _similarities(self, vectors: Vectors | None) -> tuple[Floats, NDArray[np.bool_]]:
-        """(similarity stretched to 0-1, whether there is one) by position."""
-        similar = np.zeros(len(self.signals.chunk_nos))
-        there = np.zeros(len(similar), np.bool_)
-        if vectors is None or not len(vectors.chunk_nos) or not len(similar):
-            return similar, there
-        known = np.isin(vectors.chunk_nos, self.signals.chunk_nos)
-        at = self.positions(vectors.chunk_nos[known])
-        there[at] = True
-        similar[at] = _stretched(vectors.similarities[known].astype(np.float64))
-        return similar, there
-
-    def positions(self, chunk_nos: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
-        """Of chunks that the index has."""
-        return self._order[np.searchsorted(self.signals.chunk_nos, chunk_nos, sorter=self._order)]
-
-    def measured(self, vector_weight: float) -> dict[str, Floats]:
+    def measured(self, vector_weight: float) -> dict[str, _Signal]:
         """The weighted sum of signals, each stretched to 0-1. Without vectors the words decide alone."""
-        values = {
-            "bm25": self.signals.chunk,
-            "bm25_near": self.signals.near,
-            "bm25_file": self.signals.file,
-            "vector": self._similar,
-            "vector_near": self._vector_near(),
-        }
         weight = vector_weight if self._has_vector.any() else 0.0
         shares = _shares(KEYWORD, 1 - weight) | _shares(VECTOR, weight)
-        return {name: share * _stretched(self._of_allowed(values[name])) for name, share in shares.items() if share}
+        values = {"bm25": self._chunk, "bm25_near": self._near, "bm25_file": self._file}
+        if weight:
+            layout = self._layout
+            near = around(self._similar, layout.joined) / layout.window
+            values |= {"vector": self._of_allowed(self._similar), "vector_near": self._of_allowed(near)}
+        return {name: _Signal.stretched(values[name], share) for name, share in shares.items() if share}
 
-    def reciprocal(self) -> dict[str, Floats]:
+    def reciprocal(self) -> dict[str, _Signal]:
         """Plain reciprocal rank fusion, so that the first by both has 1."""
-        signals = {"bm25": self.chunk, "vector": self._of_allowed(self._similar)}
+        signals = {"bm25": self._chunk, "vector": self._of_allowed(self._similar)}
         found = {name: values for name, values in signals.items() if values.any()}
-        return {name: (RRF_K + 1) / len(found) * _reciprocal_ranks(values) for name, values in found.items()}
+        return {name: _Signal(_reciprocal_ranks(values), (RRF_K + 1) / len(found)) for name, values in found.items()}
 
-    def _vector_near(self) -> Floats:
-        """The mean of a chunk and its neighbours in the file."""
-        similar, total = self._similar, self._similar.copy()
-        size = np.ones(len(total))
-        joined = (self.signals.files[1:] == self.signals.files[:-1]).astype(np.float64)
-        total[1:] += similar[:-1] * joined
-        total[:-1] += similar[1:] * joined
-        size[1:] += joined
-        size[:-1] += joined
-        return total / size
-
-    def best(self, parts: Mapping[str, Floats], size: int) -> list[_Candidate]:
-        """The best chunks with their parts, best first."""
-        score = sum(parts.values(), np.zeros(len(self.signals.chunk_nos)))
+    def best(self, signals: Mapping[str, _Signal], size: int) -> list[_Candidate]:
+        """The best chunks with what each signal adds, best first."""
+        score = np.zeros(len(self._layout), np.float32)
+        for signal in signals.values():
+            score += np.float32(signal.scale) * signal.values
         return [
             _Candidate(
                 at,
-                int(self.signals.chunk_nos[at]),
-                int(self.signals.files[at]),
-                {name: float(values[at]) for name, values in parts.items() if values[at]},
+                int(self._layout.chunk_nos[at]),
+                int(self._layout.files[at]),
+                {name: part for name, signal in signals.items() if (part := signal.at(at)) > 0},
             )
             for at in _top(score, size)
-            if score[at] > 0
         ]
 
     def explained(self, one: _Candidate) -> Ranked:
@@ -209,7 +214,7 @@ class _Board:
             one.chunk_no,
             one.score,
             one.parts,
-            bm25_rank=_rank_of(self.chunk, one.at) if self.chunk[one.at] > 0 else None,
+            bm25_rank=_rank_of(self._chunk, one.at) if self._chunk[one.at] > 0 else None,
             vector_rank=_rank_of(self._of_allowed(self._similar), one.at) if self._has_vector[one.at] else None,
         )
 
@@ -258,18 +263,10 @@ def _shares(of: Mapping[str, float], weight: float) -> dict[str, float]:
     return {name: weight * share / whole for name, share in of.items()}
 
 
-def _stretched(values: Floats) -> Floats:
-    """To 0-1: the least is 0, the greatest 1; when all are the same (a single chunk), 1 for what was found at all."""
-    if not len(values):
-        return values
-    low, high = float(values.min()), float(values.max())
-    return (values - low) / (high - low) if high > low else (values > 0).astype(np.float64)
-
-
 def _reciprocal_ranks(values: Floats) -> Floats:
     found = np.flatnonzero(values)
     ranked = found[np.argsort(-values[found], kind="stable")]
-    scores = np.zeros(len(values))
+    scores = np.zeros(len(values), np.float32)
     scores[ranked] = 1 / (RRF_K + 1 + np.arange(len(ranked)))
     return scores
 
@@ -279,11 +276,11 @@ def _rank_of(values: Floats, at: int) -> int:
 
 
 def _top(values: Floats, size: int) -> list[int]:
-    """Positions of the greatest values, in their order; equal ones by position."""
-    if size < len(values):
-        least = np.partition(values, len(values) - size)[len(values) - size]
+    """Positions of the greatest values above 0, in their order; equal ones by position."""
+    least = float(values.max()) if len(values) else 0.0
+    candidates = np.zeros(0, np.int64)
+    while least > TINY and len(candidates) < size:  # mostly one or two passes; sorting all takes ten times as long
+        least *= 0.5
         candidates = np.flatnonzero(values >= least)
-    else:
-        candidates = np.arange(len(values))
     order: list[int] = candidates[np.argsort(-values[candidates], kind="stable")][:size].tolist()
     return order

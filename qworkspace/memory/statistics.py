@@ -12,21 +12,54 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from qworkspace.memory.postings import Segment
+from qworkspace.memory.postings import Segment, around
 from qworkspace.memory.scoring import Norms, Scores
 
 Array = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Signals:
-    """Scores by position. The chunks of one file stand together, in their order; `files` counts from 0 upwards."""
+class Layout:
+    """What stands at which position; holds until the next change.
+
+    The chunks of one file stand together, in their order; `files` counts from 0 upwards. `order` sorts the chunk
+    numbers; `joined` is 1 between two chunks of a file and 0 between two files; `window` is 1 + the neighbours.
+    """
 
     chunk_nos: NDArray[np.int64]
     files: NDArray[np.int64]
+    order: NDArray[np.int64]
+    joined: NDArray[np.float32]
+    window: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, chunk_nos: NDArray[np.int64], file_nos: NDArray[np.int64]) -> Layout:
+        files = np.cumsum(np.diff(file_nos, prepend=file_nos[:1]) != 0)
+        joined = (files[1:] == files[:-1]).astype(np.float32)
+        window = around(np.ones(len(files), np.float32), joined)
+        return cls(chunk_nos, files, np.argsort(chunk_nos, kind="stable"), joined, window)
+
+    def __len__(self) -> int:
+        return len(self.chunk_nos)
+
+    def positions(self, chunk_nos: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """(positions of those that are here, which of them are)."""
+        if not len(self):
+            return self.order, np.zeros(len(chunk_nos), np.bool_)
+        places = np.searchsorted(self.chunk_nos, chunk_nos, sorter=self.order)
+        found = self.order[np.minimum(places, len(self) - 1)]
+        here = self.chunk_nos[found] == chunk_nos
+        return found[here], here
+
+
+@dataclass(frozen=True, slots=True)
+class Signals:
+    """BM25 by position: of each chunk, of the chunk with its two neighbours, of its file."""
+
+    layout: Layout
     chunk: NDArray[np.float64]
-    near: NDArray[np.float64]
-    file: NDArray[np.float64]
+    near: NDArray[np.float32]
+    file: NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +77,13 @@ class View:
     def __init__(self, segments: Sequence[Segment], frequencies: NDArray[np.int64], okapi: Okapi) -> None:
         self._live = [slice(None) if segment.all_live else segment.live for segment in segments]
         pairs = list(zip(segments, self._live, strict=True))
-        self.chunk_nos: NDArray[np.int64] = _joined([segment.chunk_nos[live] for segment, live in pairs], np.int64)
         self.lengths = _joined([segment.lengths[live] for segment, live in pairs], np.int64)
-        file_nos = _joined([segment.file_nos[live] for segment, live in pairs], np.int64)
-        self.of_file = np.cumsum(np.diff(file_nos, prepend=file_nos[:1]) != 0)
+        self.layout = Layout.of(
+            _joined([segment.chunk_nos[live] for segment, live in pairs], np.int64),
+            _joined([segment.file_nos[live] for segment, live in pairs], np.int64),
+        )
         self.size = len(self.lengths)
-        self.files = int(self.of_file[-1]) + 1 if self.size else 0
+        self.files = int(self.layout.files[-1]) + 1 if self.size else 0
         self.average_length = float(self.lengths.mean()) if self.size else 0.0
         self.idf, self.average_idf = _okapi(self.size, frequencies, okapi.epsilon)
         self.norms = self._norms(segments, okapi.k1, okapi.b)
@@ -69,17 +103,13 @@ class View:
             for segment, lengths in zip(segments, near, strict=True)
         ]
 
-    def living(self, parts: Sequence[Array]) -> NDArray[np.float64]:
+    def living(self, parts: Sequence[Array]) -> Array:
         """What the segments have for their live chunks, by position."""
-        joined: NDArray[np.float64] = _joined(
-            [part[live] for part, live in zip(parts, self._live, strict=True)], np.float64
-        )
-        return joined
+        return _joined([part[live] for part, live in zip(parts, self._live, strict=True)])
 
     def signals(self, parts: Sequence[Scores]) -> Signals:
         return Signals(
-            self.chunk_nos,
-            self.of_file,
+            self.layout,
             self.living([part.chunk for part in parts]),
             self.living([part.near for part in parts]),
             self.living([part.file[part.segment.file_of] for part in parts]),
@@ -121,7 +151,8 @@ def wide_idf(size: int, frequency: int) -> float:
     return float(np.log(1 + (size - frequency + 0.5) / (frequency + 0.5)))
 
 
-def _joined(parts: Sequence[Array], dtype: type[np.generic]) -> Array:
-    if len(parts) == 1:
-        return parts[0].astype(dtype, copy=False)
-    return np.concatenate(parts).astype(dtype, copy=False) if parts else np.zeros(0, dtype)
+def _joined(parts: Sequence[Array], dtype: type[np.generic] | None = None) -> Array:
+    if not parts:
+        return np.zeros(0, dtype)
+    joined = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    return joined.astype(dtype, copy=False) if dtype else joined

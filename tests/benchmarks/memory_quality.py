@@ -13,7 +13,7 @@ import os
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from types import ModuleType
@@ -25,7 +25,7 @@ from rank_bm25 import BM25Okapi
 
 from qworkspace.memory import chunks, search, tokens
 from qworkspace.memory.keyword import KeywordIndex
-from qworkspace.memory.statistics import Signals
+from qworkspace.memory.statistics import Layout, Signals
 from tests.benchmarks.harness import Figure
 
 VARIABLE = "QWORKSPACE_LOCOMO"
@@ -202,7 +202,9 @@ class Separate(KeywordIndex):
 
     def scores(self, terms: Sequence[str] | Mapping[str, float]) -> Signals:
         signals = super().scores(terms)
-        return replace(signals, near=signals.chunk, files=np.arange(len(signals.files)))
+        layout = signals.layout
+        alone = Layout.of(layout.chunk_nos, np.arange(len(layout)))
+        return Signals(alone, signals.chunk, signals.chunk.astype(np.float32), signals.file)
 
 
 def ablations(conversations: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Means]]:
