@@ -25,6 +25,7 @@ EDITS = 200
 STREAMING = 20
 STARTING = 20
 AGENT = "default"
+MEMORY_SECTIONS = ("running.memory", "language")
 
 
 @dataclass
@@ -70,7 +71,21 @@ async def _measure(daemon: DaemonProcess) -> list[Figure]:
         await asyncio.wait({listener})
         after = (_files(daemon.pid), process.num_threads(), rss_mib(daemon.pid))
     ticks = read_ticks(daemon.home / "workspaces" / AGENT / "ticks")
-    return [*_clients(seen), *_acting(ticks, retired), *_left(before, after), *_times(seen)]
+    return [*_clients(seen), *_acting(ticks, retired), *_memory(seen), *_left(before, after), *_times(seen)]
+
+
+def _memory(seen: Seen) -> list[Figure]:
+    """Edits of other sections leave the memory, and so its index, as it is; edits of its own make another."""
+    planned = [event for event in seen.reloads if event["type"] == "reload.planned" and event["rebuilt"]]
+    own = [event for event in planned if any(name.startswith(MEMORY_SECTIONS) for name in event["changed"])]
+    others = [event for event in planned if event not in own]
+    disturbed = [event for event in others if "memory" not in event["moved"]]
+    kept = [event for event in own if "memory" not in event["rebuilt"]]
+    return [
+        Figure("reload: edits of other sections that moved the memory", len(others) - len(disturbed), ""),
+        Figure("reload: edits of other sections that disturbed the memory", len(disturbed), "", at_most=0),
+        Figure("reload: edits of the memory section that did not reach it", len(kept), "", at_most=0),
+    ]
 
 
 def _clients(seen: Seen) -> list[Figure]:
