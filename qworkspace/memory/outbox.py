@@ -10,7 +10,7 @@ import sqlite3
 import zlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from typing import Literal
 
 from qworkspace.base.database import Database
@@ -84,11 +84,16 @@ class Outbox:
         """Look at what an earlier run has left, and let what was refused be tried once more."""
         self.counts = await self._database.write(_reopen)
 
+    async def last_at(self, now: datetime) -> datetime:
+        """The time of the newest turn that was ever put; `now`, which is kept, when there was none."""
+        return datetime.fromtimestamp(await self._database.write(lambda db: _latest(db, int(now.timestamp()))), UTC)
+
     async def put(self, record: TurnRecord) -> int:
         """Queue a turn; one that waits already is not queued again. The number of turns that had to go for it."""
 
         def work(db: sqlite3.Connection) -> tuple[int, OutboxCounts]:
             _insert(db, "turn", record.session_id, record.turn_id, _packed(record))
+            _keep_latest(db, int(record.at.timestamp()))
             return _make_room(db, self._max_entries, self._max_bytes), _count(db)
 
         dropped, self.counts = await self._database.write(work)
@@ -135,6 +140,19 @@ def _reopen(db: sqlite3.Connection) -> OutboxCounts:
 def _insert(db: sqlite3.Connection, kind: str, session_id: str, turn_id: str | None, body: bytes) -> None:
     row = (kind, session_id, turn_id, body, len(body) + OVERHEAD)
     db.execute("INSERT OR IGNORE INTO outbox (kind, session_id, turn_id, body, size) VALUES (?, ?, ?, ?, ?)", row)
+
+
+def _latest(db: sqlite3.Connection, otherwise: int) -> int:
+    db.execute("INSERT OR IGNORE INTO outbox_facts VALUES ('latest', ?)", (otherwise,))
+    (seconds,) = db.execute("SELECT value FROM outbox_facts WHERE name = 'latest'").fetchone()
+    return int(seconds)
+
+
+def _keep_latest(db: sqlite3.Connection, seconds: int) -> None:
+    db.execute(
+        "INSERT INTO outbox_facts VALUES ('latest', ?) ON CONFLICT (name) DO UPDATE SET value = max(value, ?)",
+        (seconds, seconds),
+    )
 
 
 def _make_room(db: sqlite3.Connection, max_entries: int, max_bytes: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from datetime import UTC
+from datetime import UTC, timedelta
 from typing import TYPE_CHECKING, ClassVar
 
 from qworkspace.base.scope import current_scope
@@ -17,12 +17,14 @@ from qworkspace.memory.middleware import recall_query, within_tokens
 from qworkspace.memory.outbox import Outbox, TurnRecord
 from qworkspace.memory.parts import MemoryParts
 from qworkspace.memory.pg_archive import Archive, ArchiveParts, Link
+from qworkspace.memory.pg_missed import missed
 from qworkspace.memory.pg_ranking import merged, vector_share
 
 if TYPE_CHECKING:
     from qworkspace.memory.pg_store import PgStore
 
 SHARED = "shared"
+MARGIN = timedelta(hours=1)  # turns may end in another order than they began; what comes twice is stored once
 UNCONFIGURED = (
     "it has no database yet: give `running.memory.postgres` a `dsn`, or `host`, `user`, `password` and `dbname`"
 )
@@ -154,6 +156,11 @@ class PgvectorMemory(MarkdownMemory):
 
     async def _outbox_ready(self) -> None:
         await self.ready()
-        if not self._outbox_open:
-            await self.outbox.open()
-            self._outbox_open = True
+        if self._outbox_open:
+            return
+        await self.outbox.open()
+        if self.upkeep.active:
+            since = await self.outbox.last_at(self.parts.clock.now()) - MARGIN
+            async for record in missed(self.parts.sessions, since, self.parts.zone(), self.parts.agent_id):
+                await self.outbox.put(record)
+        self._outbox_open = True

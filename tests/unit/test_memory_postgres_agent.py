@@ -79,6 +79,20 @@ async def test_without_a_database_the_notes_work_and_turns_wait_for_it(house, se
     await eventually(lambda: house.told() == [])
 
 
+async def test_a_turn_that_a_crash_kept_from_the_outbox_is_caught_up_with(house, server):
+    memory = await long_term(house, server.settings(server.database()))
+    await house.ask("The first fact is granite.")
+    await memory.archive.settled()
+    await house.edit()
+    await house.ask("The second fact is marble.")  # as if the outbox had not come to it
+    name = server.database()
+    memory = await long_term(house, server.settings(name))
+    await eventually(lambda: server.execute("SELECT to_regclass('qworkspace_turn')", name) != [(None,)])
+    await memory.archive.settled()
+    rows = server.execute("SELECT text FROM qworkspace_turn WHERE part = 'user' ORDER BY turn_id", name)
+    assert rows == [("The first fact is granite.",), ("The second fact is marble.",)]
+
+
 async def test_agents_share_a_namespace_when_isolation_is_off(house, server):
     settings = server.settings(server.database(), memory_isolation=False)
     anna, bert = await long_term(house, settings), await long_term(house, settings, "bert")
