@@ -96,15 +96,15 @@ class Archive:
         carrier, self._carrier = self._carrier, None
         if carrier is not None:
             carrier.cancel("deactivated")
+            for kind in ("", "/full", "/refused", "/vectors"):  # a successor tells its own, under the same keys
+                self._parts.problems.clear(self._key + kind)
 
     async def close(self) -> None:
         """End all work and give the connections back. Idempotent."""
+        self.deactivate()
         self.link = Link.CLOSED
-        self._carrier = None
         await self._tasks.close()
         await self._let_go()
-        for kind in ("", "/full", "/refused", "/vectors"):
-            self._parts.problems.clear(self._key + kind)
 
     @property
     def busy(self) -> bool:
