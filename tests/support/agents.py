@@ -13,6 +13,7 @@ from qworkspace.base.tasks import Threads
 from qworkspace.base.waiting import ends_within
 from qworkspace.config.models import AgentConfig
 from qworkspace.config.store import ConfigStore
+from qworkspace.memory.parts import DaemonMemory
 from qworkspace.workspace.manager import MultiAgentManager
 from qworkspace.workspace.registry import WorkspaceRegistry
 from qworkspace.workspace.services import ServiceDescriptor, ServiceLimits
@@ -132,7 +133,8 @@ class Agency(Bench):
         self.config = ConfigStore(home, environ={})
         self.shared = SharedServices(
             clock=self.clock, threads=InlineThreads(), bus=self.bus, problems=self.problems, config=self.config,
-            models=cast(Any, None), approvals=cast(Any, None), inbox=cast(Any, None), memory=cast(Any, None),
+            models=cast(Any, None), approvals=cast(Any, None), inbox=cast(Any, None),
+            memory=DaemonMemory(InlineThreads(), self.clock, home),
         )  # fmt: skip
         self.registry = WorkspaceRegistry(self.shared, cast(Any, None), limits=ServiceLimits())
         self.registry.services.add("main", self._main, owner="test")
