@@ -51,7 +51,7 @@ class FreshLines:
         self._agent_id = agent_id
         self._changed = changed
         self._known: dict[str, Signature | None] = {}
-        self._watching = Watching(agent_id, clock, self.mend)
+        self._watching = Watching(agent_id, clock, self.mend, self._report)
 
     async def resume(self) -> None:
         """Look after what another process, perhaps a killed one, appended a moment ago."""
@@ -119,6 +119,14 @@ class FreshLines:
         """Somebody began a line without ending it, and the block went on there: give it a line of its own."""
         for old in await self._threads.run(_unglued, path, start, block, self._aside(path)):
             self.follow(name, old)
+
+    def _report(self, name: str, reason: str) -> None:
+        key = f"note-fresh/{self._agent_id}/{name}"
+        if reason:
+            message = f"whether lines just added to {name!r} are still there cannot be seen: {reason}"
+            self._problems.report(key, message, agent_id=self._agent_id)
+        else:
+            self._problems.clear(key)
 
     def _is_as_it_was(self, name: str) -> bool:
         path = self._names.resolve(name)

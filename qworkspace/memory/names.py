@@ -6,6 +6,7 @@ import os
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from qworkspace.base.files import components, real_path
@@ -88,7 +89,9 @@ class Names:
 
     def _in_its_case(self, name: str) -> str:
         """A working file is known in any case: `memory.md` is `MEMORY.md`."""
-        there = sorted(path.name for path in self.workspace.iterdir() if path.name.lower() == name.lower())
+        there: list[str] = []
+        with suppress(OSError):
+            there = sorted(path.name for path in self.workspace.iterdir() if path.name.lower() == name.lower())
         return (there or [known for known in WORKING if known.lower() == name.lower()] or [name])[0]
 
     def _holds(self, place: tuple[str, ...], parts: tuple[str, ...]) -> bool:

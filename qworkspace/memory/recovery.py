@@ -26,7 +26,7 @@ def settle(rows: Sequence[tuple[Row, Path]]) -> list[bool]:
     begun = {row.change.group for (row, _), done in zip(rows, results, strict=True) if done and _is_undo(row)}
     for number, (row, path) in enumerate(rows):
         if not results[number] and _is_undo(row) and row.change.group in begun and read_note(path) == row.before:
-            bring(path, row.before, row.after, aside_of(path, row.change.id))
+            close_all(bring(path, row.before, row.after, aside_of(path, row.change.id)))
             results[number] = True
     return results
 

@@ -46,10 +46,18 @@ class Followed:
 class Watching:
     """What is fresh in a vault, looked after by `mend(name)` every quarter of a second until it is not."""
 
-    def __init__(self, agent_id: str, clock: Clock, mend: Callable[[str], Coroutine[Any, Any, None]]) -> None:
+    def __init__(
+        self,
+        agent_id: str,
+        clock: Clock,
+        mend: Callable[[str], Coroutine[Any, Any, None]],
+        failed: Callable[[str, str], None],
+    ) -> None:
+        """`failed(name, reason)` is called when a note cannot be looked after, with "" once it can again."""
         self._agent_id = agent_id
         self._clock = clock
         self._mend = mend
+        self._failed = failed
         self._fresh: dict[str, list[Fresh]] = {}
         self._followed: dict[str, list[Followed]] = {}
         self._task: asyncio.Task[None] | None = None
@@ -140,10 +148,13 @@ class Watching:
         try:
             await asyncio.shield(self._mended(name))
         except QworkspaceError as error:  # a full disk, a lock: the next look may do
-            logger.warning("fresh lines of %r cannot be looked after: %s", name, error.message)
+            self._failed(name, error.message)
             return self._is_hopeless(name)
-        except Exception:
+        except Exception as error:
             logger.exception("looking after fresh lines of %r failed", name)
+            self._failed(name, str(error))
+            return self._is_hopeless(name)
+        self._failed(name, "")
         return True
 
     def _mended(self, name: str) -> asyncio.Task[None]:

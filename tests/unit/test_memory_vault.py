@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,7 +19,6 @@ from qworkspace.errors import (
     InvalidInput,
     InvalidPath,
     NotFound,
-    QworkspaceError,
     StorageError,
     TooLarge,
     VersionMismatch,
@@ -39,9 +38,9 @@ async def here(tmp_path: Path) -> AsyncIterator[Opened]:
 
 async def test_lines_are_added_whole_and_the_last_line_is_ended_first(here: Opened) -> None:
     (here.root / NOTE).write_text("# Memory\nno end")
-    await here.vault.append(NOTE, ["- one", "- two"], by=TOOL)
+    await here.vault.append(NOTE, ["- one", "", "- two"], by=TOOL)
     await here.vault.append(NOTE, "- three\n", by=TOOL)
-    assert here.text(NOTE) == "# Memory\nno end\n- one\n- two\n- three\n"
+    assert here.text(NOTE) == "# Memory\nno end\n- one\n\n- two\n- three\n"
     assert here.changed == [NOTE, NOTE]
 
 
@@ -347,9 +346,11 @@ async def test_names_in_all_scripts_are_listed_as_they_can_be_read(here: Opened)
     assert len(here.problems.of("a")) == 1
 
 
-async def test_operations_in_any_order_leave_what_they_say(here: Opened) -> None:
-    with suppress(QworkspaceError):
-        await here.vault.undo()
-    for number in range(5):
-        await here.vault.append(NOTE, f"- {number}", by=TOOL)
-    assert here.text(NOTE) == "".join(f"- {number}\n" for number in range(5))
+async def test_what_goes_on_at_once_takes_turns_and_is_there_once_although_a_caller_goes(here: Opened) -> None:
+    tasks = [asyncio.ensure_future(here.vault.append(NOTE, f"- {number}", by=TOOL)) for number in range(8)]
+    await asyncio.sleep(0)
+    tasks[3].cancel()
+    await asyncio.wait(tasks)
+    lines = here.text(NOTE).splitlines()
+    assert sorted({*lines, "- 3"}) == [f"- {number}" for number in range(8)]
+    assert len(lines) == len(set(lines))
