@@ -45,7 +45,7 @@ class Fuse:
 
 
 class Mortal:
-    """An object whose every awaited call is followed by a step of the fuse."""
+    """An object whose every awaited call is followed by a step of the fuse, but for those that only look."""
 
     def __init__(self, inner: Any, fuse: Fuse) -> None:
         self._inner = inner
@@ -53,7 +53,8 @@ class Mortal:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)
-        return self._mortal(found) if asyncio.iscoroutinefunction(found) else found
+        acts = asyncio.iscoroutinefunction(found) and name not in ("read", "list")
+        return self._mortal(found) if acts else found
 
     async def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return await self._mortal(self._inner)(*args, **kwargs)

@@ -293,7 +293,7 @@ async def test_a_crash_at_any_step_leads_to_exactly_one_dream(tmp_path: Path) ->
             assert len(applied) == 1
             await night.vault.undo(groups.pop())
             assert night.text("MEMORY.md") == MEMORY
-    assert step > 20
+    assert step > 10
 
 
 async def _killed(night: Night) -> bool:
