@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import zlib
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from typing import Any, TypeVar
 from qworkspace.base.clock import Clock
 from qworkspace.base.ids import new_id
 from qworkspace.base.tasks import Threads
-from qworkspace.errors import Conflict, QworkspaceError
+from qworkspace.errors import Conflict, InvalidPath, QworkspaceError, StorageError
 from qworkspace.memory.appending import Block, block_of, expected_of
 from qworkspace.memory.fresh import FreshLines
 from qworkspace.memory.history import Row, VaultHistory
@@ -24,6 +25,7 @@ from qworkspace.memory.notes import Author, Change, Operation
 from qworkspace.memory.recovery import aside_of, settle
 from qworkspace.memory.undoing import taken_back
 
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 Make = Callable[[bytes | None], bytes | None]
 ROUNDS = 20  # of a note that somebody else changes at the very moment of each exchange
@@ -75,11 +77,17 @@ class Changes:
         self._count = 0
 
     async def start(self) -> None:
-        """Settle what was left half done, look after what was fresh, forget what is old."""
-        async with self._lock.held():
-            await self._settle()
-        await self._fresh.resume()
-        await self._history.prune(self._clock.now())
+        """Settle what was left half done, look after what was fresh, forget what is old.
+
+        On a disk that refuses notes can still be read: the rest is done by the next change.
+        """
+        try:
+            async with self._lock.held():
+                await self._settle()
+            await self._fresh.resume()
+            await self._history.prune(self._clock.now())
+        except StorageError as error:
+            logger.warning("the vault's history is not in order yet: %s", error.message)
 
     async def close(self) -> None:
         """Wait for what is under way. Idempotent."""
@@ -200,9 +208,19 @@ class Changes:
         return known and replace(known, repeated=True)
 
     async def _settle(self) -> None:
-        pending = await self._history.pending()
-        if pending:
-            await self._settle_rows([(row, await self._threads.run(self._names.resolve, row.path)) for row in pending])
+        groups: dict[str, list[tuple[Row, Path]]] = {}
+        for row in await self._history.pending():
+            try:
+                path = await self._threads.run(self._names.resolve, row.path)
+            except InvalidPath:  # a link was put in its place: nothing there is ours
+                await self._history.give_up([row.change])
+                continue
+            groups.setdefault(row.change.group, []).append((row, path))
+        for rows in groups.values():
+            try:
+                await self._settle_rows(rows)
+            except QworkspaceError as error:  # one note that cannot be read must not stop the others
+                logger.warning("a change of %r is still half done: %s", rows[0][0].path, error.message)
 
     async def _settle_rows(self, rows: Sequence[tuple[Row, Path]]) -> None:
         results = await self._threads.run(settle, rows)

@@ -30,7 +30,12 @@ class VaultLock:
     async def held(self) -> AsyncIterator[None]:
         """Wait for the others; `Unavailable` when another process does not give it back."""
         async with self._turn:
-            descriptor = await self._threads.run(self._acquire)
+            acquiring = self._threads.submit(self._acquire)
+            try:
+                descriptor = await asyncio.shield(acquiring)
+            except asyncio.CancelledError:
+                acquiring.add_done_callback(_give_back)
+                raise
             try:
                 yield
             finally:
@@ -46,6 +51,12 @@ class VaultLock:
             time.sleep(STEP)
         os.close(descriptor)
         raise Unavailable(f"another process holds {str(self._path)!r}; try again when it has ended")
+
+
+def _give_back(acquired: asyncio.Future[int]) -> None:
+    """Who waited for the lock has gone."""
+    if not acquired.cancelled() and acquired.exception() is None:
+        os.close(acquired.result())
 
 
 def _lock(descriptor: int) -> bool:

@@ -12,6 +12,7 @@ import pytest
 from qworkspace.memory.history import Row
 from qworkspace.memory.notes import Author, Change, Operation
 from qworkspace.memory.recovery import aside_of, settle
+from tests.support.vaults import TOOL, opened
 
 BEFORE, AFTER, PERSON = b"- a\n- b\n", b"- a\n- ~~b~~\n", b"- a\n- b\n- person's\n"
 MERGED = b"- a\n- ~~b~~\n- person's\n"
@@ -79,3 +80,18 @@ def test_an_undo_of_a_group_is_finished_once_it_has_begun(tmp_path: Path) -> Non
     rows[1][1].write_bytes(AFTER)
     assert settle(rows) == [True, True, True]
     assert [path.read_bytes() for _, path in rows] == [AFTER, AFTER, AFTER]
+
+
+async def test_a_note_that_cannot_be_settled_stops_no_other(tmp_path: Path) -> None:
+    async with opened(tmp_path) as here:
+        for name in ("A.md", "B.md", "C.md"):
+            await here.vault.append(name, "- one", by=TOOL)
+        pending = "UPDATE vault_change SET state = 'pending', at = '2025-12-31T00:00:00+00:00'"
+        await here.vault.history.db.write(lambda db: db.execute(pending).rowcount)
+    (tmp_path / "A.md").unlink()
+    (tmp_path / "A.md").symlink_to("/etc/hostname")
+    (tmp_path / "B.md").write_bytes(b"x" * 20_000_001)
+    async with opened(tmp_path) as here:
+        await here.vault.append("C.md", "- two", by=TOOL)
+        assert here.text("C.md") == "- one\n- two\n"
+        assert [change.path for change in (await here.vault.history.list()).changes] == ["C.md", "C.md"]
