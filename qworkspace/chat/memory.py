@@ -13,6 +13,7 @@ from qworkspace.base.clock import Clock
 from qworkspace.base.problems import Problems
 from qworkspace.base.tasks import Tasks
 from qworkspace.base.waiting import ends_within
+from qworkspace.chat.memory_commands import memory_commands
 from qworkspace.chat.prompt import section
 from qworkspace.chat.turn import MEMORY_NOTE
 from qworkspace.errors import QworkspaceError
@@ -158,7 +159,7 @@ def install(
     problems: Problems,
     tasks: Tasks,
 ) -> None:
-    """Put the memory's hooks and tools into the registries of a workspace. A tool's name that is taken is refused."""
+    """Put the memory's hooks, commands and tools into a workspace's registries. A name that is taken is refused."""
     link = MemoryLink(memory, agent_id=agent_id, clock=clock, problems=problems, tasks=tasks)
     if link.takes_part:
         points: list[tuple[HookPoint, Callable[[TurnContext], Awaitable[None]]]] = [
@@ -170,6 +171,8 @@ def install(
         ]
         for point, run in points:
             extensions.hooks.add(f"{OWNER}.{point}", Hook(point, run), owner=OWNER)
+        for command in memory_commands(memory):
+            extensions.commands.add(command.name, command, owner=OWNER)
     for tool in memory.list_memory_tools():
         extensions.tools.add(tool.name, as_tool(tool), owner=OWNER)
 

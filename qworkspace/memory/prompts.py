@@ -1,4 +1,4 @@
-"""What an agent is told about its memory: in the system prompt, and in the descriptions of its tools."""
+"""What an agent is told about its memory, in the system prompt and by its tools, and what commands tell a person."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ class Words:
     search: str
     get: str
     write: str
+    commands: dict[str, str]
 
 
 _ENGLISH = Words(
@@ -48,6 +49,19 @@ _ENGLISH = Words(
         "person) or AGENTS.md (lessons about your work) and a `section` heading, `text` replaces what stands under "
         "that heading, so repeat what is still true; a new heading is added. Every change can be undone."
     ),
+    commands={
+        "backend": "backend",
+        "state": "state",
+        "files": "notes",
+        "chunks": "passages",
+        "pending": "notes that are not indexed yet",
+        "embedder": "embedder",
+        "problem": "problem",
+        "partial": "Not everything was searched",
+        "nothing": "Nothing was found.",
+        "unchanged": "Nothing has changed",
+        "dreamt": "The notes were consolidated; `qworkspace memory undo` takes it back.",
+    },
 )
 _CHINESE = Words(
     guidance=(
@@ -77,6 +91,19 @@ _CHINESE = Words(
         "若 `file` 为 MEMORY.md（长期有效）、PROFILE.md（用户本人）或 AGENTS.md（工作经验）并给出 `section` 标题，"
         "则 `text` 会替换该标题下的内容，所以仍然成立的部分要一并写上；没有的标题会新增。每次改动都可以撤销。"
     ),
+    commands={
+        "backend": "后端",
+        "state": "状态",
+        "files": "笔记",
+        "chunks": "片段",
+        "pending": "尚未索引的笔记",
+        "embedder": "向量模型",
+        "problem": "问题",
+        "partial": "并未搜索全部内容",
+        "nothing": "没有找到。",
+        "unchanged": "没有变化",
+        "dreamt": "笔记已整理；`qworkspace memory undo` 可以撤销。",
+    },
 )
 
 

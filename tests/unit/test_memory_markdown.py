@@ -66,6 +66,16 @@ async def test_notes_are_written_found_and_read_by_tools(house: Household) -> No
             await use(house, "memory_get", path=wrong)
 
 
+async def test_a_person_looks_up_and_consolidates_with_commands(house: Household) -> None:
+    house.write("memory/2026-03-14.md", "# Saturday\n\n- The dog is called Rex.\n")
+    await (await house.memory()).search(Query("warm"))
+    answer = (await (await house.ask("/memory what is the dog called?")).done).text
+    assert "`memory/2026-03-14.md:" in answer and "> - The dog is called Rex." in answer
+    assert "- notes: 1" in (await (await house.ask("/memory")).done).text
+    assert "Nothing has changed" in (await (await house.ask("/dream")).done).text
+    assert "/memory [question]" in (await (await house.ask("/help")).done).text
+
+
 @pytest.mark.parametrize(
     ("args", "wrong"),
     [
