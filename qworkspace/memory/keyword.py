@@ -35,7 +35,7 @@ class KeywordIndex(BM25Okapi):  # type: ignore[misc]  # rank_bm25 has no types
 
     def __init__(self, k1: float = 1.5, b: float = 0.75, epsilon: float = 0.25) -> None:
         self.k1, self.b, self.epsilon = k1, b, epsilon
-        self._numbers: dict[str, int] = {}
+        self._numbers = _Numbers()
         self._segments: list[Segment] = []
         self._files: set[int] = set()
         self._fresh: dict[int, FileTerms] = {}
@@ -171,7 +171,7 @@ class KeywordIndex(BM25Okapi):  # type: ignore[misc]  # rank_bm25 has no types
     def _restored(cls, arrays: Mapping[str, NDArray[np.generic]]) -> KeywordIndex:
         index = cls(*(float(value) for value in arrays["parameters"]))
         words = arrays["words"].tobytes().decode(errors="surrogatepass")
-        index._numbers = {word: number for number, word in enumerate(words.split("\n"))} if words else {}
+        index._numbers = _Numbers((word, number) for number, word in enumerate(words.split("\n")) if words)
         index._frequencies = np.zeros(len(index._numbers), np.int64)
         if "terms" in arrays:
             index._append(Segment(*(arrays[name] for name in _SAVED)))  # type: ignore[arg-type]
@@ -182,7 +182,7 @@ class KeywordIndex(BM25Okapi):  # type: ignore[misc]  # rank_bm25 has no types
         terms, counts, sizes = array("i"), array("i"), []
         for _, words in chunks:
             counted = Counter(words)
-            terms.extend([numbers.setdefault(word, len(numbers)) for word in counted])
+            terms.extend(map(numbers.__getitem__, counted))
             counts.extend(counted.values())
             sizes.append(len(counted))
         return FileTerms(
@@ -242,6 +242,14 @@ class KeywordIndex(BM25Okapi):  # type: ignore[misc]  # rank_bm25 has no types
         for part, norms in zip(parts, view.norms, strict=True):
             if len(part.places):
                 part.add(weight * idf * (k1 + 1), near, file, norms)
+
+
+class _Numbers(dict[str, int]):
+    """Terms with their numbers, in this order; a new one gets the next."""
+
+    def __missing__(self, term: str) -> int:
+        self[term] = number = len(self)
+        return number
 
 
 _SAVED = ("chunk_nos", "file_nos", "lengths", "terms", "starts", "places", "counts")

@@ -123,8 +123,8 @@ class Idf(Mapping[str, float]):
         self._numbers, self._values, self._frequencies = numbers, values, frequencies
 
     def __getitem__(self, term: str) -> float:
-        number = self._numbers[term]
-        if number >= len(self._values) or not self._frequencies[number]:
+        number = self._numbers.get(term)
+        if number is None or number >= len(self._values) or not self._frequencies[number]:
             raise KeyError(term)
         return float(self._values[number])
 

@@ -21,7 +21,7 @@ UNSPACED = CJK + "\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff"
 MARKS = "\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0900-\u0dff"
 """Signs inside words that `\\w` leaves out."""
 
-_WORD = rf"(?:(?![{UNSPACED}])[\w{MARKS}])+"
+_WORD = rf"(?:[^\W{UNSPACED}]+|[{MARKS}]+)+"
 _TOKEN = re.compile(rf"[{UNSPACED}]+|{_WORD}(?:[-./:@#\\]{_WORD})*")
 _TOKEN_ASCII = re.compile(r"[A-Za-z0-9_]+(?:[-./:@#\\][A-Za-z0-9_]+)*")
 _CJK_CHARACTER = re.compile(f"[{CJK}]")
@@ -37,12 +37,19 @@ _LONGEST = 64
 def terms(text: str) -> list[str]:
     """The terms of a text in its order, with repetitions: what is indexed and what is looked for alike."""
     found: list[str] = []
-    if text.isascii():
-        for token in _TOKEN_ASCII.findall(text):
-            found += _of_token(token)
-        return found
-    for token in _TOKEN.findall(unicodedata.normalize("NFKC", text)):
-        if _UNSPACED_CHARACTER.match(token):
+    for line in text.split("\n"):
+        if line.isascii():  # by far the faster pattern, and a note in Chinese has such lines too
+            for token in _TOKEN_ASCII.findall(line):
+                found += _of_token(token)
+        else:
+            found += _of_any_script(line)
+    return found
+
+
+def _of_any_script(line: str) -> list[str]:
+    found: list[str] = []
+    for token in _TOKEN.findall(unicodedata.normalize("NFKC", line)):
+        if not token.isascii() and _UNSPACED_CHARACTER.match(token):
             found += token
             found += map("".join, pairwise(token))
         else:
@@ -70,10 +77,11 @@ def fold(word: str) -> str:
 
 @lru_cache(maxsize=1 << 15)  # most words of a text are few words: this is what makes 50 MB tractable
 def _of_token(token: str) -> tuple[str, ...]:
-    found = [fold(token)[:_LONGEST]] if _is_identifier(token) else []
+    whole = fold(token)[:_LONGEST] if _is_identifier(token) else ""
+    found = [whole] if whole else []
     for part in _PARTS.findall(token) if token.isascii() else _words(token):
         term = _term(part)
-        if term and term not in STOPWORDS and [term] != found:
+        if term and term not in STOPWORDS and term != whole:
             found.append(_stem(term))
     return tuple(found)
 

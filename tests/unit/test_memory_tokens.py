@@ -43,6 +43,11 @@ def test_an_exact_identifier_is_one_of_its_terms_as_a_whole() -> None:
     assert {"err", "1042", "socket", "bar"} <= set(found)
 
 
+def test_a_word_that_is_said_twice_counts_twice() -> None:
+    assert terms("tea-tea tea") == ["tea", "tea", "tea"]
+    assert terms("tea-tea é") == ["tea", "tea", "e"]
+
+
 def test_words_without_a_topic_are_no_terms_but_the_month_of_may_is() -> None:
     assert terms("What is the name of it, and when was it? In May!") == ["name", "may"]
 
