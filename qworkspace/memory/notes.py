@@ -67,7 +67,7 @@ class Listing:
 class Change:
     """One change of one note. `group` is the change's own id unless it belongs to a larger one.
 
-    `undoes` is the id of the change that this one takes back. `added` and `removed` count lines. `repeated` is true
+    `undoes` holds the ids (with spaces between) of what this one takes back. `added` and `removed` count lines. `repeated` is true
     when nothing was done because the key was known, or because it would have changed nothing.
     """
 
