@@ -6,6 +6,7 @@ The weights are those that were measured, see "Quality, measured" in docs/memory
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +28,12 @@ VECTOR = {"vector": 0.2, "vector_near": 0.15}
 
 STRONG, WEAK = 0.7, 0.35
 """Default vector weight: of a remote embedder, and of the built-in one, with which more makes results worse."""
+
+TRUSTED = 0.4
+"""Words have their whole share when the best passage scores so much of what the question's words could score at most.
+
+With less (a question in another language than the notes), their share shrinks beside that of the vectors.
+"""
 
 NAME = 1.4
 """A name in the question counts so much more than another word."""
@@ -109,10 +116,14 @@ def rank(
     filters leave (None: all).
     """
     text = text[:LONGEST_TEXT]
-    board = _Board(index.scores(query_terms(index, text)), vectors, allowed)
+    query = query_terms(index, text)
+    board = _Board(index.scores(query), vectors, allowed)
+    trust = 1.0
     if has_cjk(text):  # words of these languages are guessed from pairs of characters: vectors know better
         weights = replace(weights, vector=max(weights.vector, STRONG))
-    signals = board.reciprocal() if weights.fusion == "rrf" else board.measured(weights.vector)
+    else:
+        trust = _trust(index, query, board.most)
+    signals = board.reciprocal() if weights.fusion == "rrf" else board.measured(weights.vector, trust)
     candidates = board.best(signals, 2 * limit + 10)
     if today is not None and not is_identifier_query(text):
         _favour_recent(candidates, dates, today)
@@ -130,6 +141,13 @@ def query_terms(index: KeywordIndex, text: str) -> dict[str, float]:
     idf = index.idf
     chosen = sorted(weighted, key=lambda term: -idf.get(term, 0.0))[:MOST_TERMS]
     return {term: weighted[term] for term in chosen}
+
+
+def _trust(index: KeywordIndex, query: Mapping[str, float], most: float) -> float:
+    """How much words can be relied on, 0-1: that of the question's words, by their rarity, the notes have some."""
+    idf, unknown = index.idf, math.log(2 * len(index) + 1)
+    possible = (index.k1 + 1) * sum(weight * max(idf.get(term, unknown), 0.0) for term, weight in query.items())
+    return min(1.0, most / (TRUSTED * possible)) if possible > 0 else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +194,15 @@ class _Board:
     def _of_allowed(self, values: Floats) -> Floats:
         return values if self._mask is None else values * self._mask
 
-    def measured(self, vector_weight: float) -> dict[str, _Signal]:
+    @property
+    def most(self) -> float:
+        """The best passage's score by words."""
+        return float(self._chunk.max()) if len(self._chunk) else 0.0
+
+    def measured(self, vector_weight: float, trust: float = 1.0) -> dict[str, _Signal]:
         """The weighted sum of signals, each stretched to 0-1. Without vectors the words decide alone."""
         weight = vector_weight if self._has_vector.any() else 0.0
-        shares = _shares(KEYWORD, 1 - weight) | _shares(VECTOR, weight)
+        shares = _shares(KEYWORD, (1 - weight) * (trust if weight else 1.0)) | _shares(VECTOR, weight)
         values = {"bm25": self._chunk, "bm25_near": self._near, "bm25_file": self._file}
         if weight:
             layout = self._layout

@@ -72,6 +72,12 @@ def test_words_alone_find_the_answer_in_any_language(asked: str, answer: str) ->
     assert answer in DAYS.first(asked)
 
 
+def test_a_question_in_another_language_is_not_led_astray_by_a_word_that_happens_to_be_there() -> None:
+    similar = {3: 0.5, 6: 0.4}
+    assert "篮球" in DAYS.first("Which ball game keeps Xiao busy beside the kitchen of his gym?", similar)
+    assert "wifi" in DAYS.first("the wifi password of the kitchen", similar)
+
+
 def test_parts_add_up_to_the_score_and_ranks_tell_who_found_it() -> None:
     found = DAYS.find("Who adopted a cat?", {0: 0.2, 2: 0.9}, today=TODAY)
 
