@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from datetime import date
 from itertools import pairwise
 
+from qworkspace.memory.marks import is_struck
+
 LARGEST = 600
 """Size of a chunk at most; 400-600 found most evidence per character of results in LoCoMo (see docs/memory.md)."""
 
@@ -25,6 +27,7 @@ _DATE = re.compile(r"(?<!\d)(\d{4})-(\d{2})-(\d{2})(?!\d)")
 _ONLY_DATE = re.compile(r"\d{4}-\d{2}-\d{2}\Z")
 _MARKS = re.compile(r"^[ \t]*(?:#{1,6}|[-*+]|\d{1,9}[.)])[ \t]+|\*{2,3}|`+")
 _SOURCE = re.compile(r"[ \t]*<!--\s*src:[^<>]*-->")  # provenance of a fact, see marks.py
+_WORD = re.compile(r"[^\W_]+")
 _FRONT_MATTER = 100  # lines at most
 _BREAK = re.compile(r"[.!?;,](?=\s)|[。！？；，、]|\s")
 
@@ -63,10 +66,15 @@ def chunks_of(path: str, text: str) -> list[Chunk]:
 
 
 def indexed_text(path: str, chunk: Chunk) -> str:
-    """Whose words are looked for: the name of the note, its date in words, the headings, then the text."""
+    """Whose words are looked for: the name of the note, its date in words, the headings, then what holds of the text.
+
+    Of struck lines only names and numbers are: they are found by what they say, and do not answer before what holds.
+    """
     above = [part for part in _above(path, chunk) if not chunk.text.startswith(f"# {part}")]
     words = [date_in_words(chunk.date)] if chunk.date else []
-    return f"{' · '.join([*above, *words])}\n{_shown(chunk)}"
+    holding, struck = _parted(chunk)
+    names = [word for word in _WORD.findall(struck) if word[0].isupper() or any(map(str.isdecimal, word))]
+    return "\n".join([" · ".join([*above, *words]), holding, *([" ".join(names)] if names else [])])
 
 
 def embedded_text(path: str, chunk: Chunk) -> str:
@@ -75,15 +83,25 @@ def embedded_text(path: str, chunk: Chunk) -> str:
     A day's date in each text makes all notes alike: without it 3 % more questions of the Chinese and Japanese set find
     their note by vectors, and LoCoMo's the same.
     """
-    lines = [_MARKS.sub("", line).strip() for line in _shown(chunk).split("\n")]
+    lines = [_MARKS.sub("", line).strip() for line in _parted(chunk)[0].split("\n")]
     lines = [line for line in lines if line and not _ONLY_DATE.match(line)]
     above = [part for part in _above(path, chunk) if part not in lines and not _ONLY_DATE.match(part)]
     return "\n".join([*above, *lines]) or chunk.text
 
 
-def _shown(chunk: Chunk) -> str:
-    """As a reader of markdown shows it: where a fact is from is no part of it."""
-    return _SOURCE.sub("", chunk.text) if "<!--" in chunk.text else chunk.text
+def _parted(chunk: Chunk) -> tuple[str, str]:
+    """What holds and what is struck, as a reader of markdown shows it: where a fact is from is no part of it.
+
+    Where everything is struck, that is what there is to be found.
+    """
+    text = _SOURCE.sub("", chunk.text) if "<!--" in chunk.text else chunk.text
+    if "~~" not in text:
+        return text, ""
+    lines = text.split("\n")
+    holding = [line for line in lines if not is_struck(line)]
+    if not any(line.strip() and not _HEADING.match(line) for line in holding):
+        return text, ""
+    return "\n".join(holding), "\n".join(line for line in lines if is_struck(line))
 
 
 def _above(path: str, chunk: Chunk) -> list[str]:

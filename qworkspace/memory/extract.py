@@ -17,7 +17,7 @@ from qworkspace.memory.extract_prompts import Language, instructions, question
 from qworkspace.memory.facts import Draft, mask, parse_facts, same, says, undated, whole
 from qworkspace.memory.marks import plain
 from qworkspace.memory.notes import Author, Change, Note
-from qworkspace.memory.outcomes import Kept, Known, Outcome, Striking, lines_of
+from qworkspace.memory.outcomes import STRIKABLE, Kept, Known, Outcome, Striking, lines_of
 from qworkspace.memory.queue_rows import Mark
 from qworkspace.memory.tokens import has_cjk
 from qworkspace.memory.transcripts import SpokenTurn, pieces, turn_text
@@ -35,6 +35,9 @@ MOST_PIECES = 12
 """Of one turn: what a person pasted beyond about 100,000 tokens is not read."""
 
 MOST_KNOWN = 60
+MOST_LASTING = 20
+"""Lines that the model is shown, and how many of those of the lasting files, whose words nobody may have said."""
+
 MOST_QUERIES = 6
 LONGEST_QUERY = 500
 Search = Callable[[Query], Awaitable[Found]]
@@ -201,7 +204,7 @@ class Extractor:
 
     async def _asked(self, text: str, known: Sequence[Known], kept: Kept) -> str:
         language = self._language_of(text)
-        lines = [line.text for line in known[:MOST_KNOWN]] + kept.facts
+        lines = [*list(dict.fromkeys(line.text for line in known))[:MOST_KNOWN], *kept.facts]
         today = self._clock.now().astimezone(self._zone()).date()
         return await self._ask(instructions(language), question(language, text, lines, today), purpose="extract")
 
@@ -220,17 +223,15 @@ class Extractor:
         kept.add(fact, draft, old)
 
     async def _superseded(self, quoted: str, near: Sequence[Known]) -> list[Known]:
-        """The bullets that say exactly what the model has quoted."""
+        """The bullets that say exactly what the model has quoted, in all notes that are found to."""
         wanted = undated(plain(quoted))
-        found = [line for line in near if same(undated(line.text), wanted)] or [
-            line for line in await self._near(wanted) if same(undated(line.text), wanted)
-        ]
-        return [line for line in dict.fromkeys(found) if line.strikable]
+        found = dict.fromkeys([*near, *await self._near(wanted)])
+        return [line for line in found if line.strikable and same(undated(line.text), wanted)]
 
     # what is known
 
     async def _known(self, batch: Sequence[SpokenTurn]) -> list[Known]:
-        """What the notes say about it: the best passages for each of the last messages, and today's note."""
+        """What the notes say about it: the best passages for the last messages, today's note, what holds for long."""
         asked = [turn.asked[:LONGEST_QUERY] for turn in batch if turn.asked.strip()][-MOST_QUERIES:]
         found: dict[Known, None] = {}
         for text in asked:
@@ -238,7 +239,9 @@ class Extractor:
         note = self._vault.today()
         newest = "\n".join((await self._read(note)).splitlines()[-MOST_KNOWN // 2 :])
         today = list(lines_of(note, newest))
-        return list(dict.fromkeys([*list(found)[: MOST_KNOWN - len(today)], *today, *found]))
+        lasting = [line for name in STRIKABLE for line in lines_of(name, await self._read(name)) if line.bullet]
+        room = MOST_KNOWN - len(today) - min(len(lasting), MOST_LASTING)
+        return list(dict.fromkeys([*list(found)[:room], *today, *lasting[:MOST_LASTING], *found]))
 
     async def _near(self, text: str) -> list[Known]:
         found = await self._search(Query(text[:LONGEST_QUERY]))

@@ -10,7 +10,7 @@ from qworkspace.memory.facts import MOST_FACTS, Draft, dated, overlap, same, say
 from qworkspace.memory.marks import fact_line, is_struck, plain, strike
 from qworkspace.memory.transcripts import SpokenTurn
 
-STRIKABLE = frozenset({"MEMORY.md", "PROFILE.md"})
+STRIKABLE = ("MEMORY.md", "PROFILE.md")
 """Working files in which an extraction may strike a bullet; daily notes and digests it may in any case."""
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from posixpath import dirname, relpath
 
 from qworkspace.memory.dream_guard import normal
+from qworkspace.memory.marks import is_struck
 from qworkspace.memory.slugs import slug
 
 SOURCES = {"en": "## Sources", "zh": "## 来源"}
@@ -29,10 +30,10 @@ def link(note: str, target: str) -> str:
 def with_topic(text: str, note: str, title: str, added: str, sources: Sequence[str], language: str) -> str:
     """The note with lines and sources that it does not have yet; a new one when `text` is blank.
 
-    What is there stays, a person's lines too.
+    What is there stays, a person's lines too; what is struck there may hold again.
     """
     body, listed = _split(text if text.strip() else f"# {' '.join(title.split())}\n")
-    known = {normal(line) for line in body.splitlines()}
+    known = {normal(line) for line in body.splitlines() if not is_struck(line)}
     lines = [line.rstrip() for line in added.splitlines() if line.strip() and normal(line) not in known]
     lines = [line for line in lines if not line.startswith("# ")]
     links = [f"- {link(note, source)}" for source in sources]

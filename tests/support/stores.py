@@ -6,6 +6,7 @@ import asyncio
 import shutil
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from qworkspace.base.clock import SimulatedClock
 from qworkspace.base.events import EventBus
@@ -14,6 +15,7 @@ from qworkspace.base.problems import Problems
 from qworkspace.base.tasks import Threads
 from qworkspace.sessions.models import (
     Message,
+    Source,
     StoredMessage,
     TextPart,
     ToolCallPart,
@@ -26,10 +28,13 @@ from qworkspace.sessions.models import (
 from qworkspace.sessions.store import SessionStore
 
 
-def request(text: str = "hello", session: str = "s1", *, user: str = "ann", key: str | None = None) -> TurnRequest:
-    """A chat message of a person."""
+def request(
+    text: str = "hello", session: str = "s1", *, user: str = "ann", key: str | None = None, source: Source = "chat"
+) -> TurnRequest:
+    """A message, of a person unless `source` says otherwise."""
+    message, more = user_message(text), {"n": 1}
     return TurnRequest(
-        AgentId("a"), SessionId(session), user_message(text), user_id=user, idempotency_key=key, metadata={"n": 1}
+        AgentId("a"), SessionId(session), message, user_id=user, source=source, idempotency_key=key, metadata=more
     )
 
 
@@ -77,14 +82,14 @@ class Bench:
         await old.stop()
         await self.store.start()
 
-    async def ask(self, text: str = "hello", session: str = "s1", **more: str) -> Turn:
+    async def ask(self, text: str = "hello", session: str = "s1", **more: Any) -> Turn:
         """A turn that runs."""
         self.clock.jump(1)
         turn, _ = await self.store.accept(request(text, session, **more))
         await self.store.begin(turn.id)
         return turn
 
-    async def talk(self, text: str = "hello", answer: str = "hi", session: str = "s1", **more: str) -> Turn:
+    async def talk(self, text: str = "hello", answer: str = "hi", session: str = "s1", **more: Any) -> Turn:
         """A whole turn without tools."""
         turn = await self.ask(text, session, **more)
         self.clock.jump(1)
