@@ -67,8 +67,8 @@ class Listing:
 class Change:
     """One change of one note. `group` is the change's own id unless it belongs to a larger one.
 
-    `undoes` holds the ids (with spaces between) of what this one takes back. `added` and `removed` count lines. `repeated` is true
-    when nothing was done because the key was known, or because it would have changed nothing.
+    `undoes` holds the ids (with spaces between) of what this one takes back. `added` and `removed` count lines.
+    `repeated` is true when nothing was done because the key was known, or because it would have changed nothing.
     """
 
     id: str
