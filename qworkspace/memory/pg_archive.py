@@ -12,7 +12,7 @@ from qworkspace.base.clock import Clock
 from qworkspace.base.problems import Problems
 from qworkspace.base.tasks import Tasks, Threads
 from qworkspace.base.waiting import ends_within
-from qworkspace.errors import InvalidInput, ModelError, QworkspaceError
+from qworkspace.errors import InvalidInput, ModelError, QworkspaceError, Unavailable
 from qworkspace.memory.contract import Hit, Query
 from qworkspace.memory.embeddings import Embedder
 from qworkspace.memory.outbox import Entry, Outbox, TurnRecord
@@ -32,6 +32,7 @@ AWAY = "local files alone were searched: the long-term database cannot be reache
 FAILED = "local files alone were searched: the long-term database has failed"
 BY_WORDS = "the long-term database was searched by words alone"
 QUESTION_SECONDS = 1.0
+SLOW_IN_A_ROW = 3
 SLOW = "local files alone were searched: the long-term database has not answered in time"
 
 
@@ -80,6 +81,7 @@ class Archive:
         self._vectors: VectorWork | None = None
         self._failure: QworkspaceError | None = None
         self._pause = FIRST_PAUSE
+        self._slow = 0
         self._tasks = Tasks(f"archive of {parts.agent_id}", on_error=self._crashed)
         self._carrier: asyncio.Task[None] | None = None
         self._something = asyncio.Event()
@@ -145,12 +147,16 @@ class Archive:
         if self.link is not Link.READY or self._store is None:
             return [], AWAY
         limit = min(self._parts.search_timeout, self._parts.search_timeout if seconds is None else seconds)
-        looking = self._tasks.start(self._look(self._store, query, user, limit), name="search")
+        store = self._store
+        looking = self._tasks.start(self._look(store, query, user, limit), name="search")
         try:
             if await ends_within(looking, limit, self._parts.clock):
                 return looking.result()
         finally:
             looking.cancel("too late")
+        self._slow += 1
+        if self._slow >= SLOW_IN_A_ROW:  # it is left alone for a while, so that not every answer waits for it
+            self._failed(store, Unavailable(f"the last {self._slow} searches took longer than {limit:g} s"))
         return [], SLOW
 
     async def _look(self, store: PgStore, query: Query, user: str, limit: float) -> Answer:
@@ -161,6 +167,7 @@ class Archive:
         except QworkspaceError as error:
             self._failed(store, error)
             return [], FAILED
+        self._slow = 0
         hits = hits_of(rows, self._parts.vectors)
         return [hit for hit in hits if hit.path.startswith(query.path_prefix)], partial
 
@@ -196,7 +203,7 @@ class Archive:
             self.link = Link.CONNECTING
             self._store = await self._parts.threads.run(self._parts.store)
         await self._store.open()
-        self._failure = None
+        self._failure, self._slow = None, 0
         self.link = Link.READY
         return self._store
 

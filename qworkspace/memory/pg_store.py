@@ -35,7 +35,7 @@ WAIT_SECONDS = 2.0  # for a connection to be free
 CANDIDATES = 50  # of each signal
 MOST_TERMS = 24  # of a question
 MOST_WEIGHED = 2_000  # rows with a rare word, the newest, are compared with the whole question
-COMMON = 1_000  # a term in that many rows finds nothing by itself; it only counts for rows that others have found
+COMMON = 500  # a term in that many rows finds nothing by itself; it only counts for rows that others have found
 
 _COLUMNS = ("turn_id", "part", "agent_id", "session_id", "user_id", "at", "day", "text", "embed")
 _INSERT = (
