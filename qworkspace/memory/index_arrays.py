@@ -201,7 +201,7 @@ class Arrays:
         self.vectors, self.complete, self.trouble = None, False, error.message
 
     def close(self) -> None:
-        """Free the vectors."""
+        """Free the vectors; what the arrays hold goes with this object."""
         if self.vectors is not None:
             self.vectors.close()
             self.vectors = None

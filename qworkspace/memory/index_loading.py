@@ -16,6 +16,7 @@ from qworkspace.errors import DatabaseDamaged, QworkspaceError, StorageError, Un
 from qworkspace.memory.contract import Hit, Query
 from qworkspace.memory.embeddings import Embedder
 from qworkspace.memory.index_database import IndexDatabase
+from qworkspace.memory.index_heap import give_back
 from qworkspace.memory.index_rows import Stored
 from qworkspace.memory.index_state import Signs
 
@@ -89,7 +90,11 @@ class LoadedIndex:
 
     async def ensure(self) -> None:
         """Return when it is loaded; raises what went wrong."""
-        error = await asyncio.shield(self.load())
+        loading = self.load()
+        await asyncio.wait({loading})
+        if loading.cancelled():
+            raise Unavailable("it is being made anew")
+        error = loading.result()
         if error is not None:
             raise error
 
@@ -209,6 +214,8 @@ class LoadedIndex:
         self._meanwhile.clear()
         if arrays is not None:
             await self._db.after_looks(arrays.close)
+            del arrays
+            await self._db.after_looks(give_back)
 
     async def _drop_when_idle(self) -> None:
         while True:

@@ -16,6 +16,7 @@ from qworkspace.base.tasks import Tasks
 from qworkspace.errors import DatabaseDamaged, StorageError
 from qworkspace.memory.index_database import IndexDatabase
 from qworkspace.memory.index_embedding import Embedding
+from qworkspace.memory.index_heap import give_back
 from qworkspace.memory.index_loading import LoadedIndex
 from qworkspace.memory.index_rows import counts, meta, refusals, save_snapshot
 from qworkspace.memory.index_schema import tidy, transaction
@@ -255,11 +256,17 @@ class Indexing:
         data = await self._loaded.dump()
         if data is not None:
             await self._db.write(lambda db: _save(db, data))
+            del data
+            await self._db.after_looks(give_back)
             self._unsaved, self._saved = 0, self.chunks
 
     async def _finish(self) -> None:
         """All notes are in: keep what a restart would have to make again, clean up, and let vectors be made."""
-        await self._save_if(UNSAVED)
+        if self._done > BACKLOG:  # what was built piece by piece is smaller when it is read in one
+            await self._save_if(0)
+            await self._loaded.drop()
+        else:
+            await self._save_if(UNSAVED)
         await self._db.write(self._clean)
         if self._rebuilding and not self.pending:
             self._rebuilding = False

@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import json
 import random
+import resource
 import subprocess
 import sys
 import time
@@ -64,6 +65,7 @@ def _words(size: int, built: dict[str, float], opened: dict[str, float], plain: 
         Figure(f"{name}: open and first answer", opened["open"], "s", at_most=1),
         Figure(f"{name}: memory, opened and asked", opened["rss"], "MiB", at_most=180, baseline=plain["rss"]),
         Figure(f"{name}: memory, just built and asked", built["rss"], "MiB", at_most=180, baseline=plain["rss"]),
+        Figure(f"{name}: memory, at most while building", built["peak"], "MiB"),
         Figure(f"{name}: index to notes on disk", built["disk"], "x"),
     ]
 
@@ -172,10 +174,15 @@ async def build(folder: Path) -> dict[str, float]:
     change = max([await _changed(notes, index, number) for number in range(10)])
     result = {"chunks": float(index.status().chunks), "build": built, "cpu": used, "first": first}
     result |= {"lag": max(lags) * 1000, "lag99": sorted(lags)[int(len(lags) * 0.99)] * 1000}
-    result |= {"change": change, "rss": rss_mib(getpid()) - before}
+    result |= {"change": change, "rss": rss_mib(getpid()) - before, "peak": _peak_mib() - before}
     await notes.close()
     wrote = sum(path.stat().st_size for path in (folder / "memory").glob("*.md"))
     return result | {"disk": notes.file.stat().st_size / wrote}
+
+
+def _peak_mib() -> float:
+    """The most resident memory that this process ever had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 async def _first(index: MemoryIndex, began: float) -> float:
