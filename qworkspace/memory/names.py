@@ -156,6 +156,8 @@ def _is_directory(entry: os.DirEntry[str]) -> bool:
 
 def folded(name: str) -> str:
     """`name` as the most forgiving file system compares it: no case, one form of each character, nothing invisible."""
+    if name.isascii():
+        return name.lower().rstrip(". ")
     visible = "".join(char for char in name if unicodedata.category(char) != "Cf")
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", visible).casefold()).rstrip(". ")
 
