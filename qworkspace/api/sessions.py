@@ -62,8 +62,8 @@ async def delete_session(call: Call) -> ASGIApp:
     agent = await call.agent()
     await agent.sessions.get_session(call.session_id)
     await agent.runner.cancel(call.session_id)
-    await agent.sessions.delete(call.session_id)
     await agent.memory.forget(call.session_id)
+    await agent.sessions.delete(call.session_id)
     return no_content()
 
 

@@ -12,6 +12,9 @@ import pytest
 
 from qworkspace.chat.closing import Ending
 from qworkspace.chat.live import LiveTurn
+from qworkspace.memory.contract import NoMemory
+from qworkspace.workspace.services import ServiceDescriptor
+from qworkspace.workspace.workspace import MEMORY
 from tests.support.api import ApiBench, completed, parse_sse
 
 BASE = "/api/agents/default/sessions"
@@ -40,6 +43,28 @@ async def pages(bench: ApiBench, path: str, key: str, limit: int) -> list[list[A
         cursor = page["next_cursor"]
         if cursor is None:
             return found
+
+
+class Keeping(NoMemory):
+    """Keeps what was said, and notes what it is to forget."""
+
+    def __init__(self) -> None:
+        self.forgotten: list[str] = []
+
+    async def forget(self, session_id: str) -> None:
+        self.forgotten.append(session_id)
+
+
+async def test_what_memory_keeps_of_a_session_word_for_word_is_deleted_with_it(bench: ApiBench) -> None:
+    keeping = Keeping()
+    bench.registry.services.add(
+        MEMORY, lambda workspace: ServiceDescriptor(MEMORY, lambda services: keeping, 20), owner="test"
+    )
+    await say(bench, "hello", "s1")
+    await say(bench, "hello", "s2")
+    assert (await bench.ask("DELETE", f"{BASE}/s1")).status_code == 204
+    assert (await bench.ask("DELETE", f"{BASE}/s1")).status_code == 404
+    assert keeping.forgotten == ["s1"]
 
 
 async def test_messages_are_oldest_first_and_come_in_pages(bench: ApiBench) -> None:
