@@ -224,7 +224,7 @@ def ablations(conversations: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str,
     ):
         with changed(module, **values):
             yield name, measure([Notes(one, embedding) for one in conversations], product())
-    for largest, enough in ((350, 200), (800, 500), (1600, 1200)):
+    for largest, enough in ((350, 200), (800, 500)):
         with changed(chunks, LARGEST=largest, ENOUGH=enough):
             yield f"chunks of {enough}-{largest}", measure([Notes(one, embedding) for one in conversations], product())
     yield "vector weight .7", measure(vaults, product(search.Weights(vector=0.7)))
