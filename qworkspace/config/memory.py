@@ -73,7 +73,7 @@ class MemoryConfig(Section):
     )
     embedding: EmbeddingConfig | None = Field(default=None, description="null: the home's `embedding`")
     allowed_roots: list[str] = Field(
-        default_factory=list, description="Directories outside the workspace that memory may read"
+        default_factory=list, description="Directories outside the workspace whose notes memory may read and write"
     )
     postgres: PostgresConfig | None = Field(default=None, description='For `memory_manager_backend` "pgvector"')
 
