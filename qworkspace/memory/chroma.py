@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qworkspace.errors import Unavailable
-from qworkspace.memory.vectors import Near
+from qworkspace.memory.vectors import NEAREST, Near, moved
 
 EXTRA = "pip install 'qworkspace[chroma]'"
 _PAGE = 5_000
@@ -148,17 +148,23 @@ class ChromaVectors:
             for start in range(0, len(names), self._most):
                 self._collection.delete(ids=names[start : start + self._most])
 
-    def search(self, vector: NDArray[np.float32], k: int, allowed: NDArray[np.int64] | None = None) -> Near:
+    def search(
+        self, vector: NDArray[np.float32], k: int, allowed: NDArray[np.int64] | None = None, *, feedback: float = 0.0
+    ) -> Near:
         with self._errors():
-            if allowed is None:
-                return self._query(vector, min(k, len(self)))
-            if not len(allowed):
-                return _NOTHING
-            if len(allowed) <= _FEW:
-                return self._compared(vector, k, allowed)
-            return self._filtered(vector, k, allowed)
+            if feedback:
+                nearest = self._search(vector, NEAREST, allowed)
+                vector = moved(vector, self._rows(nearest.chunk_nos)[1], feedback)
+            return self._search(vector, k, allowed)
 
-    def similarities(self, vector: NDArray[np.float32]) -> Near | None:
+    def _search(self, vector: NDArray[np.float32], k: int, allowed: NDArray[np.int64] | None) -> Near:
+        if allowed is None:
+            return self._query(vector, min(k, len(self)))
+        if len(allowed) <= _FEW:
+            return self._compared(vector, k, allowed)
+        return self._filtered(vector, k, allowed)
+
+    def similarities(self, vector: NDArray[np.float32], *, feedback: float = 0.0) -> Near | None:
         return None
 
     def clear(self) -> None:
@@ -185,12 +191,19 @@ class ChromaVectors:
 
     def _compared(self, vector: NDArray[np.float32], k: int, allowed: NDArray[np.int64]) -> Near:
         """Fetched and compared here: Chroma's own id filter fails on a number that it does not hold (yet)."""
-        found = self._collection.get(ids=[str(int(no)) for no in allowed], include=["embeddings"])
-        if not found["ids"]:
+        nos, rows = self._rows(allowed)
+        if not len(nos):
             return _NOTHING
-        similarities = np.asarray(found["embeddings"], np.float32) @ np.asarray(vector, np.float32)
+        similarities = rows @ np.asarray(vector, np.float32)
         best = np.argsort(-similarities, kind="stable")[:k]
-        return Near(np.array([int(name) for name in found["ids"]], np.int64)[best], similarities[best])
+        return Near(nos[best], similarities[best])
+
+    def _rows(self, chunk_nos: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """(numbers, vectors) of those that it holds."""
+        if not len(chunk_nos):
+            return _NOTHING.chunk_nos, np.empty((0, 0), np.float32)
+        found = self._collection.get(ids=[str(int(no)) for no in chunk_nos], include=["embeddings"])
+        return np.array([int(name) for name in found["ids"]], np.int64), np.asarray(found["embeddings"], np.float32)
 
     def _query(self, vector: NDArray[np.float32], k: int) -> Near:
         if k < 1:

@@ -21,7 +21,7 @@ from qworkspace.memory.index_vectors import hashes, stored_vectors, vectors_of
 from qworkspace.memory.keyword import KeywordIndex
 from qworkspace.memory.search import Vectors, Weights, rank
 from qworkspace.memory.tokens import terms
-from qworkspace.memory.vectors import VectorStore
+from qworkspace.memory.vectors import FEEDBACK, VectorStore
 
 PIECE = 64
 """Chunks that are read and tokenised at once; a note that is larger takes several turns."""
@@ -50,6 +50,7 @@ class Arrays:
     _kept: Mapping[int, str] = field(default_factory=dict)
     _half: list[tuple[int, list[str]]] = field(default_factory=list)
     _half_file: int = 0
+    _words: dict[str, str] = field(default_factory=dict)
     _ord: int = 0
 
     @classmethod
@@ -87,14 +88,19 @@ class Arrays:
             if file_no != self._half_file:
                 self._half_file, self._half, self._ord = file_no, [], 0
             found = passages_of(db, file_no, self._ord, PIECE)
-            self._half += [(passage.no, terms(passage.indexed)) for passage in found]
+            self._half += [(passage.no, self._terms(passage)) for passage in found]
             self._ord += len(found)
             if len(found) < PIECE:
                 self.keyword.replace_file(file_no, self._half)
-                self._half_file, self._half = 0, []
+                self._half_file, self._half, self._words = 0, [], {}
                 self.behind.pop(file_no)
             done += max(len(found), 1)
         return len(self.behind)
+
+    def _terms(self, passage: Passage) -> list[str]:
+        """Of a large note each word is kept once: it would take many times its size otherwise."""
+        words = terms(passage.indexed)
+        return [self._words.setdefault(word, word) for word in words] if self._ord else words
 
     def load_vectors(self, db: sqlite3.Connection, embedder: str) -> bool:
         """Add the next few thousand vectors; whether there are more. `Unavailable` when the store is."""
@@ -184,7 +190,12 @@ class Arrays:
     def _near(self, vector: NDArray[np.float32] | None, mask: NDArray[np.int64] | None) -> Vectors | None:
         if vector is None:
             return None
-        near = self._with_store(lambda store: store.similarities(vector) or store.search(vector, CANDIDATES, mask))
+        near = self._with_store(
+            lambda store: (
+                store.similarities(vector, feedback=FEEDBACK)
+                or store.search(vector, CANDIDATES, mask, feedback=FEEDBACK)
+            )
+        )
         return Vectors(near.chunk_nos, near.similarities) if near is not None and len(near.chunk_nos) else None
 
     def _with_store(self, work: Callable[[VectorStore], T]) -> T | None:

@@ -120,6 +120,15 @@ def test_similarities_agree_with_search_where_a_store_has_them(store: VectorStor
     assert every.chunk_nos[best].tolist() == store.search(rows[7], 5).chunk_nos.tolist()
 
 
+def test_feedback_also_finds_what_is_near_to_the_nearest(store: VectorStore) -> None:
+    question, other, far = np.eye(SIZE, dtype=np.float32)[:3]
+    rows = np.stack([question + other, 0.2 * question + other, 0.25 * question + far])
+    store.add(items(1, 2, 3), rows / np.linalg.norm(rows, axis=1, keepdims=True))
+    assert store.search(question, 3).chunk_nos.tolist() == [1, 3, 2]
+    assert store.search(question, 3, feedback=0.9).chunk_nos.tolist() == [1, 2, 3]
+    assert len(store.search(question, 3, np.array([9]), feedback=0.9).chunk_nos) == 0
+
+
 def test_what_a_store_has_kept_it_tells_when_it_is_opened_again(stores: VectorStores, kind: str) -> None:
     first = opening(stores, kind, "kept")
     first.add(items(1, 2), unit_rows(2))
