@@ -179,6 +179,7 @@ class TurnFacts(Model):
     usage: Usage
     error: dict[str, Any] | None
     metadata: dict[str, Any]
+    notes: int = Field(description="Pieces that were put into its context; see the turn's `context`")
 
 
 class TurnList(Model):

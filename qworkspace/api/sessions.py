@@ -138,8 +138,8 @@ def message_facts(stored: StoredMessage) -> MessageFacts:
 
 def turn_facts(turn: Turn) -> TurnFacts:
     """A turn as the interface shows it; its context has an address of its own."""
-    facts: dict[str, Any] = {name: getattr(turn, name) for name in TurnFacts.model_fields}
-    return TurnFacts.model_validate(facts)
+    facts: dict[str, Any] = {name: getattr(turn, name) for name in TurnFacts.model_fields if name != "notes"}
+    return TurnFacts.model_validate({**facts, "notes": len(turn.context)})
 
 
 def _turn_operations(turn: str) -> tuple[Operation, ...]:

@@ -143,6 +143,12 @@ export class SessionApi {
     return request("POST", `${this.base}/turns/${part(turnId)}/resume`);
   }
 
+  /** What was put into a turn's context, as places in notes. */
+  async sources(turnId) {
+    const { notes } = await json("GET", `${this.base}/turns/${part(turnId)}/context`);
+    return notes.map(({ title, text, origin }) => ({ path: title, start_line: "", end_line: "", ...origin, text }));
+  }
+
   /** Say something; the same key never says it twice, however often it is sent. */
   say(text, key, signal) {
     const body = { session_id: this.id, message: text, stream: true };

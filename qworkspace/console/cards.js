@@ -54,6 +54,23 @@ export class ToolCard {
   }
 }
 
+/** What an answer was given from memory, folded: `hits` are there, or `load()` brings them when it is opened. */
+export function sourcesCard(hits, load) {
+  const list = h("ul.source-list");
+  const title = hits ? t("sources.some", { count: hits.length }) : t("sources");
+  const card = h("details.think.sources", null, h("summary", null, icon("info"), title, icon("chevron")), list);
+  const show = (found) => list.replaceChildren(...found.map(source));
+  const failed = (error) => list.replaceChildren(h("li", null, error.message));
+  if (hits) show(hits);
+  else card.addEventListener("toggle", () => load().then(show, failed), { once: true });
+  return card;
+}
+
+function source({ path, start_line: first, end_line: last, text }) {
+  const place = !first ? path : first === last ? `${path}:${first}` : `${path}:${first}–${last}`;
+  return h("li", null, h("code.source-place", null, visible(place)), h("p", { dir: "auto" }, visible(text)));
+}
+
 /** A question for permission. `answer(decision)` sends the decision and may fail. */
 export class ApprovalCard {
   constructor(approval, answer) {

@@ -117,6 +117,7 @@ export class Conversation {
         answer: answerApproval,
         resume: (which, button) => this.resume(which, button),
         again: (which) => this.again(which),
+        sources: (which) => this.session.sources(which.id),
         grown: () => this.scroll.stick(),
       },
       facts,

@@ -106,6 +106,8 @@ export const TEXTS = {
   "time.today": ["Today", "今天"],
   "time.week": ["Last seven days", "最近七天"],
   "time.yesterday": ["Yesterday", "昨天"],
+  "sources": ["What went into this answer", "回答所用的内容"],
+  "sources.some": ["From memory ({count})", "来自记忆（{count}）"],
   "tool.args": ["Arguments", "参数"],
   "tool.denied": ["denied", "已拒绝"],
   "tool.error": ["failed", "失败"],

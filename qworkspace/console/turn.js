@@ -1,13 +1,13 @@
 // One turn on the page: what the person said, and the answer as it grows.
 
-import { ApprovalCard, ToolCard } from "./cards.js";
+import { ApprovalCard, sourcesCard, ToolCard } from "./cards.js";
 import { append, copyButton, h, icon } from "./dom.js";
 import { formatFull, formatMoment, formatNumber, hasText, t } from "./i18n.js";
 import { MarkdownStream } from "./markdown.js";
 
 const BETWEEN_MS = 40; // drawing more often costs much and shows nothing more
 
-/** A turn's element and its state. `actions`: answer(id, decision), resume(view), again(view), grown(). */
+/** A turn's element and its state. `actions`: answer(id, decision), resume(view), again(view), sources(view), grown(). */
 export class TurnView {
   constructor(actions, { id = null, text = "", createdAt = new Date() } = {}) {
     this.actions = actions;
@@ -72,6 +72,8 @@ export class TurnView {
         return this.addText(data.text);
       case "reasoning.delta":
         return this.addThought(data.text);
+      case "memory.recalled":
+        return this.addPart(sourcesCard(data.hits));
       case "tool.call":
         return this.addTool(data.call_id, data);
       case "tool.result":
@@ -276,6 +278,7 @@ export class TurnView {
   load(messages, turn) {
     this.clear();
     const texts = [];
+    if (turn?.notes) this.addPart(sourcesCard(null, () => this.actions.sources(this)));
     for (const message of messages) {
       if (message.role === "user") this.say(message.text);
       else for (const part of message.parts) this.loadPart(part);

@@ -8,6 +8,7 @@ from playwright.sync_api import BrowserContext, expect
 
 from tests.console.browser import Chat, pair, words
 from tests.console.conftest import NewContext, Script
+from tests.service.test_inbox import until
 from tests.support.daemon import DaemonProcess
 
 MARKDOWN = """\
@@ -52,6 +53,21 @@ def test_an_answer_grows_while_it_is_written_and_ends_as_stored(chat: Chat) -> N
     assert chat.shown() == words(80) == chat.stored()
     expect(chat.stop).to_be_hidden()
     expect(chat.page.get_by_role("button", name=re.compile("long:80", re.I)).first).to_be_visible()
+
+
+def test_what_memory_gave_to_an_answer_is_shown_also_later(chat: Chat, daemon: DaemonProcess) -> None:
+    memory = "/api/agents/default/memory"
+    note = {"text": "# Garden\n\n- The quinces are <b>ripe</b> in October\n"}
+    assert daemon.request("PUT", f"{memory}/files/memory/2026-05-01.md", json=note).is_success
+    until(lambda: daemon.request("POST", f"{memory}/search", json={"query": "quinces"}).json()["results"])
+    chat.say("When are the quinces ripe?").wait_for("completed")
+    told = chat.turn.locator(".sources")
+    told.get_by_text("From memory").click()
+    expect(told.get_by_text("memory/2026-05-01.md:1–3")).to_be_visible()
+    expect(told.get_by_text("quinces are <b>ripe</b> in October")).to_be_visible()
+    chat.page.reload()
+    chat.turn.locator(".sources").get_by_text("What went into this answer").click()
+    expect(chat.turn.locator(".sources").get_by_text("quinces are <b>ripe</b> in October")).to_be_visible()
 
 
 def test_markdown_becomes_headings_lists_tables_and_code(chat: Chat, script: Script) -> None:
