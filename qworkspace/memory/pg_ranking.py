@@ -18,9 +18,9 @@ WEAK_VECTORS = 0.35
 VAULT_WEIGHT = 1.0
 DATABASE_WEIGHT = 0.8
 """Notes are what a person has looked over; what was merely said comes after a note that fits as well."""
-LEAST = 0.1
-"""Rows that score less have nothing to do with the question. The scores of notes are within their search, and say
-nothing of that kind."""
+LEAST = 0.05
+LEAST_OF_BEST = 0.4
+"""Turns that score less, or less than that share of the best one, have nothing to do with the question."""
 
 
 def vector_share(configured: float | None, *, strong: bool) -> float:
@@ -44,7 +44,9 @@ def hits_of(rows: Sequence[Kept], vectors: float) -> list[Hit]:
         best = found.get(row.turn_id)
         if hit.score >= LEAST and (best is None or hit.score > best.score):
             found[row.turn_id] = replace(hit, vector_rank=by_vector.get(at), bm25_rank=by_words.get(at))
-    return sorted(found.values(), key=lambda hit: (-hit.score, hit.path))
+    least = LEAST_OF_BEST * max((hit.score for hit in found.values()), default=0.0)
+    kept = [hit for hit in found.values() if hit.score >= least]
+    return sorted(kept, key=lambda hit: (-hit.score, hit.path))
 
 
 def merged(local: Found, database: Iterable[Hit], query: Query, *, partial: str = "") -> Found:
