@@ -46,6 +46,8 @@ def run() -> list[Figure]:
             figures += _vectors(size, part("vectors", folder), part("open-vectors", folder))
     with scratch() as folder:
         figures += _rewritten(part("rewrite", folder))
+    with scratch() as folder:
+        figures += _large(part("large", folder))
     return figures
 
 
@@ -86,6 +88,15 @@ def _rewritten(result: dict[str, float]) -> list[Figure]:
     return [
         Figure(f"{name}: index size to that after the first", result["growth"], "x", at_most=1.5),
         Figure(f"{name}: each found after, p95", result["p95"], "ms", at_most=1000),
+    ]
+
+
+def _large(result: dict[str, float]) -> list[Figure]:
+    return [
+        Figure("memory, 5 MB of Chinese without spaces: found after", result["cjk"], "s"),
+        Figure("memory, 100,000 headings: found after", result["headings"], "s"),
+        Figure("memory, such notes: lag of the event loop, p99", result["lag99"], "ms", at_most=50),
+        Figure("memory, such notes: slowest search meanwhile", result["search"], "s", at_most=2.1),
     ]
 
 
@@ -296,6 +307,42 @@ async def rewrite(folder: Path) -> dict[str, float]:
     return {"growth": sizes[-1] / sizes[0], "p95": _spread(times)["p95"]}
 
 
+async def large(folder: Path) -> dict[str, float]:
+    """Notes that nobody writes by hand, and whether others can still search meanwhile."""
+    notes, chance = Notes(folder), random.Random(3)
+    notes.put("small.md", "a walrus\n")
+    index = await notes.ready()
+    await index.search(Query("walrus"))
+    lags: list[float] = []
+    watching = asyncio.create_task(_lag(lags))
+    text = "".join(chr(chance.randint(0x4E00, 0x6FFF)) for _ in range(5_000_000 // 3))
+    headings = "\n".join(f"# Heading {number}" for number in range(100_000))
+    cjk, slow = await _found(notes, index, "cjk.md", text, text[1000:1006])
+    many, slower = await _found(notes, index, "headings.md", headings, "heading 77777")
+    watching.cancel()
+    await notes.close()
+    return {
+        "cjk": cjk,
+        "headings": many,
+        "lag99": sorted(lags)[int(len(lags) * 0.99)] * 1000,
+        "search": max(slow, slower),
+    }
+
+
+async def _found(notes: Notes, index: MemoryIndex, name: str, text: str, words: str) -> tuple[float, float]:
+    """(seconds until those words are found in the note, the longest search until then)."""
+    await notes.threads.run(notes.put, name, text)
+    began, longest = time.perf_counter(), 0.0
+    index.refresh([name])
+    while True:
+        asked = time.perf_counter()
+        found = await index.search(Query(words))
+        longest = max(longest, time.perf_counter() - asked)
+        if any(hit.path == name for hit in found.hits):
+            return time.perf_counter() - began, longest
+        await asyncio.sleep(0.01)
+
+
 def _spread(times: list[float]) -> dict[str, float]:
     ordered = sorted(times)
     return {"p50": ordered[len(ordered) // 2] * 1000, "p95": ordered[int(len(ordered) * 0.95)] * 1000}
@@ -307,6 +354,7 @@ PARTS: dict[str, Callable[[Path], Any]] = {
     "open": lambda folder: asyncio.run(opened(folder)),
     "vectors": lambda folder: asyncio.run(vectors(folder)),
     "open-vectors": lambda folder: asyncio.run(opened(folder, Synthetic())),
+    "large": lambda folder: asyncio.run(large(folder)),
     "rewrite": lambda folder: asyncio.run(rewrite(folder)),
 }
 
