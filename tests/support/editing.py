@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from tests.support.daemon import DaemonProcess
 from tests.support.model_process import ModelProcess
-from tests.support.model_replies import plain
+from tests.support.model_replies import said
 from tests.support.talking import Talker
 from tests.support.ticks import Ticks, read_ticks
 
@@ -175,7 +175,7 @@ class EditedAgent:
         assert seen.end is not None and seen.end.type == "turn.completed", seen
         for request in reversed(self.models.requests()):
             messages = request["body"]["messages"]
-            if plain(messages[-1]["content"]) == asked:
+            if said(messages[-1]["content"]) == asked:
                 return str(messages[0]["content"])
         raise AssertionError(f"the model was not asked {asked!r}")
 

@@ -141,7 +141,12 @@ def _last_exchange(messages: list[dict[str, Any]]) -> tuple[str, list[str]]:
     last = max((i for i, message in enumerate(messages) if message["role"] == "user"), default=-1)
     if last < 0:
         return "", []
-    return plain(messages[last]["content"]), [plain(m["content"]) for m in messages[last + 1 :] if m["role"] == "tool"]
+    return said(messages[last]["content"]), [plain(m["content"]) for m in messages[last + 1 :] if m["role"] == "tool"]
+
+
+def said(content: Any) -> str:
+    """What the person wrote, without what was looked up for it."""
+    return plain(content).partition("<context>")[0].rstrip()
 
 
 def plain(content: Any) -> str:
