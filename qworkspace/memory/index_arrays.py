@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from qworkspace.errors import Unavailable
 from qworkspace.memory.contract import Hit, Query
+from qworkspace.memory.index_heap import keep_large_blocks_apart
 from qworkspace.memory.index_rows import Passage, allowed, changed_since, passages, passages_of, snapshot
 from qworkspace.memory.index_vectors import hashes, stored_vectors, vectors_of
 from qworkspace.memory.keyword import KeywordIndex
@@ -59,6 +60,7 @@ class Arrays:
 
         `make_store` makes a store for vectors of that length, once there are some.
         """
+        keep_large_blocks_apart()
         data, rev = snapshot(db)
         try:
             keyword = KeywordIndex.load(data) if data else KeywordIndex()
