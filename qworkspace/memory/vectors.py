@@ -183,9 +183,11 @@ class BuiltinVectors:
         similarities = self._cosines(vector, places)
         if not feedback:
             return similarities
-        best = _largest(similarities, NEAREST)
-        rows = self._rows[best if places is None else places[best]].astype(np.float32) / np.float32(_SCALE)
-        return self._cosines(moved(vector, rows, feedback), places)
+        best = _largest(similarities, self._candidates)  # compared again; those behind cannot come to the front
+        again = best if places is None else places[best]
+        nearest = self._rows[again[:NEAREST]].astype(np.float32) / np.float32(_SCALE)
+        similarities[best] = self._cosines(moved(vector, nearest, feedback), again)
+        return similarities
 
     def _cosines(self, vector: NDArray[np.float32], places: NDArray[np.int64] | None) -> NDArray[np.float32]:
         count = self._count if places is None else len(places)

@@ -26,6 +26,7 @@ from rank_bm25 import BM25Okapi
 from qworkspace.memory import chunks, search, tokens
 from qworkspace.memory.keyword import KeywordIndex
 from qworkspace.memory.statistics import Layout, Signals
+from qworkspace.memory.vectors import FEEDBACK, NEAREST, moved
 from tests.benchmarks.harness import Figure
 
 VARIABLE = "QWORKSPACE_LOCOMO"
@@ -90,7 +91,9 @@ class Notes:
     def vectors(self, text: str) -> search.Vectors | None:
         if self._embedding is None or self._matrix is None:
             return None
-        return search.Vectors(np.arange(len(self.pieces)), self._matrix @ self._embedding([text])[0])
+        question = self._embedding([text])[0]
+        nearest = self._matrix[np.argsort(-(self._matrix @ question))[:NEAREST]]
+        return search.Vectors(np.arange(len(self.pieces)), self._matrix @ moved(question, nearest, FEEDBACK))
 
     def dates(self, nos: Sequence[int]) -> list[date | None]:
         return [self.pieces[no].chunk.date for no in nos]
