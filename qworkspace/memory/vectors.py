@@ -16,11 +16,12 @@ from threadpoolctl import threadpool_limits
 
 EXACT_ROWS = 20_000
 """Up to so many rows each one is compared exactly (4 ms at 512 numbers)."""
-CANDIDATES = 3_000
+CANDIDATES = 2_000
 """Beyond that: rows whose signs agree best with the question's, to be compared exactly."""
 FEEDBACK = 0.3
 """What search takes for `feedback`: measured, see `moved`."""
 NEAREST = 3
+_AGAIN = 500  # rows that are compared again after feedback; those behind cannot come to the front
 _SCALE = 32_767.0
 _FIRST_ROWS = 256
 _STEP = 512  # rows that are widened at a time; they stay in the processor's cache
@@ -183,7 +184,7 @@ class BuiltinVectors:
         similarities = self._cosines(vector, places)
         if not feedback:
             return similarities
-        best = _largest(similarities, self._candidates)  # compared again; those behind cannot come to the front
+        best = _largest(similarities, _AGAIN)
         again = best if places is None else places[best]
         nearest = self._rows[again[:NEAREST]].astype(np.float32) / np.float32(_SCALE)
         similarities[best] = self._cosines(moved(vector, nearest, feedback), again)
