@@ -257,7 +257,7 @@ class Upkeep:
 
     async def guarded(self, what: str, work: Callable[[], Awaitable[object]]) -> None:
         """Do it; a failure is shown until it succeeds, and ends nothing else."""
-        key = f"memory/{self._parts.agent_id}/{what}"
+        key = f"memory-upkeep-{what}/{self._parts.agent_id}"
         try:
             await work()
         except Exception as error:
