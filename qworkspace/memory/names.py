@@ -64,6 +64,8 @@ class Names:
         if real.is_symlink():
             raise InvalidPath(f"{name!r} is a symbolic link that leads in a circle", path=name)
         self._expect_open(name, real)
+        if real.parent.is_file():
+            raise InvalidPath(f"{name!r} is below a file", path=name)
         if not real.name.lower().endswith(".md") and name != INTERESTS:
             raise InvalidPath(f"{name!r} leads to {real.name!r}, which is no note", path=name)
         return real

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
+from qworkspace.base.files import storing
 from qworkspace.memory.appending import Fresh, block_of, expected_of, missing_of, torn_at
 from qworkspace.memory.history import Row
 from qworkspace.memory.merging import merge
@@ -58,13 +60,15 @@ def _is_undo(row: Row) -> bool:
 
 
 def _settle(row: Row, path: Path) -> bool:
-    if row.change.operation == "append":
-        return _settle_append(row, path)
-    aside = aside_of(path, row.change.id)
-    try:
-        return _settle_put(row, path, aside)
-    finally:
-        aside.unlink(missing_ok=True)
+    with storing(path):
+        if row.change.operation == "append":
+            return _settle_append(row, path)
+        aside = aside_of(path, row.change.id)
+        try:
+            return _settle_put(row, path, aside)
+        finally:
+            with suppress(NotADirectoryError):  # nothing was ever there
+                aside.unlink(missing_ok=True)
 
 
 def _settle_append(row: Row, path: Path) -> bool:

@@ -1,0 +1,25 @@
+"""What breaks memory from outside: odd names, odd files, odd moments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from qworkspace.errors import InvalidPath, StorageError
+from tests.support.vaults import PERSON, opened
+
+
+@pytest.mark.parametrize("there", ["memory/2026-03-04.md", "memory"])
+async def test_a_note_below_a_file_is_refused_and_stops_no_other(tmp_path: Path, there: str) -> None:
+    (tmp_path / there).parent.mkdir(exist_ok=True)
+    (tmp_path / there).write_text("- a file\n", encoding="utf-8")
+    async with opened(tmp_path) as at:
+        for name in ("memory/2026-03-04.md/x", "memory/deep/x"):
+            with pytest.raises((InvalidPath, StorageError)):
+                await at.vault.write(name, "lost\n", by=PERSON)
+            if there != "memory":
+                break
+        await at.vault.append("MEMORY.md", "- kept", by=PERSON)
+        assert at.text("MEMORY.md") == "- kept\n"
+        assert at.text(there) == "- a file\n"
