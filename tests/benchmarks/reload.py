@@ -259,5 +259,8 @@ async def _settled(client: httpx.AsyncClient) -> int:
 
 def _files(pid: int) -> int:
     """Descriptors but sockets, of which clients and provider keep as many open as they like."""
-    targets = [path.readlink() for path in Path(f"/proc/{pid}/fd").iterdir()]
-    return sum(not str(target).startswith("socket:") for target in targets)
+    count = 0
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            count += not str(path.readlink()).startswith("socket:")
+    return count

@@ -111,8 +111,10 @@ def default_reply(body: dict[str, Any]) -> Reply:
 
     `[[tool:NAME {json}]]` calls a tool first, several of them one after another (`[[parallel]]`: at once);
     `[[slow:0.05]]` waits before each word, `[[long:500]]` answers with so many words, `[[think]]` reasons first,
-    `[[error:500]]`, `[[stall]]` and `[[drop]]` fail, after the tools.
+    `[[error:500]]`, `[[stall]]` and `[[drop]]` fail, after the tools. Who asks for facts to remember gets none.
     """
+    if "long-term memory of an assistant" in plain(body["messages"][0]["content"]):
+        return Reply(text='{"facts": []}')
     said, results = _last_exchange(body["messages"])
     directives = [(m[1], m[2]) for m in _DIRECTIVE.finditer(said)]
     wanted = [_call(name[5:], argument) for name, argument in directives if name.startswith("tool:")]
