@@ -152,10 +152,15 @@ class Crashes:
     async def _append(self, talker: Talker) -> None:
         name = self._name("api")
         path = {"path": "memory/api.md"} if self.chance.random() < 0.5 else {}
-        await self._acknowledged(talker.request("POST", "memory/append", json={"text": f"- The {name} came", **path}))
+        request = talker.request("POST", "memory/append", json={"text": f"- The {name} came", **path})
+        change = (await self._acknowledged(request))["change"]["id"]
         self.sure.add(name)
         self.hear("append")
-        await asyncio.sleep(self.chance.random() * 0.1)
+        if self.chance.random() < 0.2:
+            self.sure.remove(name)
+            await self._acknowledged(talker.request("POST", "memory/undo", json={"id": change}))
+            self.perhaps.remove(name)
+        await asyncio.sleep(self.chance.random() * 0.3)
 
     async def _write(self, talker: Talker) -> None:
         """A whole note; of what was written since the last acknowledged one each may be there."""
@@ -165,7 +170,7 @@ class Crashes:
         await self._acknowledged(talker.request("PUT", "memory/files/digest/written.md", json={"text": new}))
         self.written = [new]
         self.hear("write")
-        await asyncio.sleep(self.chance.random() * 0.2)
+        await asyncio.sleep(self.chance.random() * 0.5)
 
     async def _dream(self, talker: Talker) -> None:
         await self._acknowledged(talker.request("POST", "memory/dream", json={}))
@@ -179,9 +184,10 @@ class Crashes:
         await asyncio.sleep(0.1 + self.chance.random() * 0.2)
         await talker.request("GET", "memory/status")
 
-    async def _acknowledged(self, request: Awaitable[httpx.Response]) -> None:
+    async def _acknowledged(self, request: Awaitable[httpx.Response]) -> Any:
         answer = await request
         assert answer.status_code == 200, answer.text
+        return answer.json()
 
     def _name(self, kind: str) -> str:
         self._numbers += 1
