@@ -13,6 +13,7 @@ from pathlib import Path
 
 from qworkspace.base.clock import Clock
 from qworkspace.base.tasks import Tasks
+from qworkspace.base.text import clean_text
 from qworkspace.errors import DatabaseDamaged, StorageError
 from qworkspace.memory.index_database import IndexDatabase
 from qworkspace.memory.index_embedding import Embedding
@@ -99,7 +100,8 @@ class Indexing:
         if names is None:
             self._everything = True
         else:
-            self._names |= dict.fromkeys(names)
+            # a file whose name is no text is no note, and could not be stored
+            self._names |= dict.fromkeys(name for name in names if clean_text(name) == name)
         self.resume()
 
     def resume(self) -> None:

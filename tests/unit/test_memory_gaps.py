@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from qworkspace.errors import InvalidPath, StorageError
+from tests.support.indexes import Notes, paths
 from tests.support.vaults import PERSON, opened
 
 
@@ -23,3 +24,14 @@ async def test_a_note_below_a_file_is_refused_and_stops_no_other(tmp_path: Path,
         await at.vault.append("MEMORY.md", "- kept", by=PERSON)
         assert at.text("MEMORY.md") == "- kept\n"
         assert at.text(there) == "- a file\n"
+
+
+async def test_a_file_whose_name_is_no_text_keeps_no_note_out_of_the_index(tmp_path: Path) -> None:
+    notes = Notes(tmp_path / "vault")
+    try:
+        index = await notes.ready()
+        index.refresh(["memory/\udcff\udcfe.md", notes.put("memory/a.md", "a walrus\n")])
+        await index.settled()
+        assert await paths(index, "walrus") == ["memory/a.md"] and notes.troubles == []
+    finally:
+        await notes.close()
