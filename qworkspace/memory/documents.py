@@ -16,7 +16,7 @@ from qworkspace.base.database import Database
 from qworkspace.base.problems import Problems
 from qworkspace.base.tasks import Threads
 from qworkspace.config.memory import MemoryConfig
-from qworkspace.errors import ModelError, NotFound
+from qworkspace.errors import Conflict, InvalidPath, ModelError, NotFound, TooLarge
 from qworkspace.memory import document_notes, dream_texts
 from qworkspace.memory.asking import Ask, is_no_model, is_outage
 from qworkspace.memory.document_files import Dropbox, Dropped, Loaded
@@ -98,7 +98,11 @@ class Documents:
         if summary is None:
             await self._rows.tried(dropped, self._clock.now())
             return False
-        await self._write(dropped, loaded, row, summary)
+        try:
+            await self._write(dropped, loaded, row, summary)
+        except (InvalidPath, TooLarge, Conflict) as error:  # of its note, not of the disk: the others go on
+            await self._rows.refused(dropped, f"its note cannot be written: {error.message}", self._clock.now())
+            return False
         return True
 
     async def _write(self, dropped: Dropped, loaded: Loaded, row: Row | None, summary: Summary) -> None:

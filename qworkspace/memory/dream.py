@@ -248,6 +248,9 @@ class Dreamer:
     async def _show_refused(self) -> None:
         key = f"memory-dream-refused/{self._agent_id}"
         rows = [row for row in (await self._store.notes()).values() if row.refused and not row.whole]
+        if rows:
+            there = {info.name for info in await self._vault.list()}
+            rows = [row for row in rows if row.path in there]
         if not rows:
             self._problems.clear(key)
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -12,6 +13,8 @@ from typing import Any
 from qworkspace.base.database import Database
 from qworkspace.memory.dream_answers import Finding
 from qworkspace.memory.interests import Topic
+
+logger = logging.getLogger(__name__)
 
 # steps of the component `dream` of memory.db
 MIGRATIONS: tuple[str, ...] = (
@@ -117,12 +120,21 @@ class DreamStore:
         await self._database.write(lambda db: _store(db, plan))
 
     async def stored(self) -> Plan | None:
-        """The answer that is kept, if any."""
-        return await self._database.read(_stored)
+        """The answer that is kept, if any; one that cannot be read any more is dropped, its notes are dreamt again."""
+        row = await self._database.read(_stored)
+        if row is None:
+            return None
+        group, answer = row
+        try:
+            return _plan(json.loads(answer))
+        except (ValueError, KeyError, TypeError) as error:  # of another version, or rescued from a damaged file
+            logger.warning("the stored answer of %s cannot be read: %s", group, error)
+            await self._drop(group)
+            return None
 
     async def drop(self, plan: Plan) -> None:
         """That answer will not be written."""
-        await self._database.write(lambda db: db.execute("DELETE FROM dream_answer WHERE grp = ?", (plan.group,)))
+        await self._drop(plan.group)
 
     async def written(self, plan: Plan, changes: Sequence[Changed], now: datetime) -> None:
         """All of the plan is in the files."""
@@ -135,6 +147,9 @@ class DreamStore:
     async def told(self, group: str) -> None:
         """The person knows of that dream, or need not."""
         await self._database.write(lambda db: _told(db, group))
+
+    async def _drop(self, group: str) -> None:
+        await self._database.write(lambda db: db.execute("DELETE FROM dream_answer WHERE grp = ?", (group,)).rowcount)
 
 
 def _notes(db: sqlite3.Connection) -> dict[str, Dreamt]:
@@ -171,9 +186,9 @@ def _store(db: sqlite3.Connection, plan: Plan) -> None:
     db.execute("INSERT OR REPLACE INTO dream_answer (grp, answer) VALUES (?, ?)", (plan.group, text))
 
 
-def _stored(db: sqlite3.Connection) -> Plan | None:
-    row = db.execute("SELECT answer FROM dream_answer ORDER BY grp LIMIT 1").fetchone()
-    return None if row is None else _plan(json.loads(row[0]))
+def _stored(db: sqlite3.Connection) -> tuple[str, str] | None:
+    row: tuple[str, str] | None = db.execute("SELECT grp, answer FROM dream_answer ORDER BY grp LIMIT 1").fetchone()
+    return row
 
 
 def _plan(value: Mapping[str, Any]) -> Plan:

@@ -158,6 +158,24 @@ async def test_a_refused_answer_leaves_memory_as_it_was_and_is_told_once(night: 
     assert night.wrong() == []
 
 
+async def test_a_refused_note_that_a_person_removes_is_no_problem_any_more(night: Night) -> None:
+    script(night).answers = [{"memory": "# Long-term memory\n", "topics": []}]
+    await night.dreamer.dream()
+    assert any("2026-01-02.md" in message for message in night.wrong())
+    for name in ("memory/2026-01-02.md", "memory/2026-01-03.md"):
+        (night.path / name).unlink()
+    await night.dreamer.dream()
+    assert night.wrong() == []
+
+
+async def test_a_stored_answer_of_another_version_is_dreamt_again(night: Night) -> None:
+    row = ("dream_0", '{"group": "dream_0", "pieces": [{"note": "memory/2026-01-02.md"}]}')
+    await night.db.write(lambda db: db.execute("INSERT INTO dream_answer VALUES (?, ?)", row).rowcount)
+    await night.again()
+    assert (await night.dreamer.dream()).changed
+    assert night.text("MEMORY.md") == NEW
+
+
 async def test_a_day_that_spoils_the_answer_does_not_hold_up_the_others(night: Night) -> None:
     def spoilt(question: str) -> Any:
         return {"memory": "nonsense", "topics": []} if "2026-01-02" in question else ANSWER

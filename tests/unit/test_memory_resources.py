@@ -188,6 +188,21 @@ async def test_what_cannot_be_read_is_shown_once_until_it_is_mended(night: Night
     assert night.wrong() == []
 
 
+async def test_a_document_whose_note_cannot_be_written_holds_up_no_other(night: Night, tmp_path: Path) -> None:
+    (night.path / "digest").mkdir()
+    (night.path / "digest/a.md").symlink_to(tmp_path.parent / "elsewhere.md")
+    night.put("resources/a.txt", "The lease ends in May.\n")
+    night.put("resources/b.txt", "The car is red.\n")
+    assert await night.documents.read_new() == 1
+    assert "The car is red." in night.text("digest/b.md")
+    (message,) = night.wrong()
+    assert "resources/a.txt: " in message and "digest/a.md" in message
+    (night.path / "digest/a.md").unlink()
+    night.put("resources/a.txt", "The lease ends in June.\n")
+    assert await night.documents.read_new() == 1
+    assert night.wrong() == []
+
+
 async def test_a_workspace_whose_resources_lie_elsewhere_reads_nothing_there(night: Night, tmp_path: Path) -> None:
     elsewhere = tmp_path.parent / "elsewhere"
     elsewhere.mkdir()
