@@ -13,7 +13,7 @@ import sys
 
 from tests.benchmarks.harness import ROOT, Figure
 
-BENCHMARKS = ("install", "startup", "turns", "agents")
+BENCHMARKS = ("install", "startup", "turns", "agents", "reload", "memory")
 README = ROOT / "README.md"
 SECTION = re.compile(r"^## Measured\n.*?(?=^## )", re.MULTILINE | re.DOTALL)
 

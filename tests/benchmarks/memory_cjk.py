@@ -75,7 +75,7 @@ async def asked(embedder: str = "builtin", **settings: Any) -> list[Asked]:
             for note in data["notes"]:
                 await vault.vault.write(note["path"], note["text"], by=PERSON)
             stores, embedders = VectorStores(folder / "chroma"), Embedders(vault.threads, vault.clock)
-            index = _index(vault, embedders, stores, embedder, MemoryConfig(**settings))
+            index = index_of(vault, embedders, stores, embedder, MemoryConfig(**settings))
             await index.open()
             index.refresh()
             await index.settled()
@@ -91,7 +91,7 @@ def language(text: str) -> str:
     return next((name for name, script in _SCRIPTS if re.search(script, text)), "en")
 
 
-def _index(
+def index_of(
     vault: Opened, embedders: Embedders, stores: VectorStores, embedder: str, settings: MemoryConfig
 ) -> MemoryIndex:
     return MemoryIndex(

@@ -68,11 +68,7 @@ class Notes:
 
     def __init__(self, conversation: Mapping[str, Any], embedding: Embedding | None) -> None:
         self.pieces = list(_pieces(conversation))
-        self.questions = [
-            Question(question["q"], frozenset(question["evidence"]))
-            for question in conversation["questions"]
-            if question["category"] in CATEGORIES
-        ]
+        self.questions = questions(conversation)
         self.texts = [chunks.indexed_text(piece.path, piece.chunk) for piece in self.pieces]
         self.index = KeywordIndex()
         self._fill()
@@ -137,14 +133,14 @@ def plain(notes: Notes, text: str) -> Sequence[int]:
 def measure(vaults: Sequence[Notes], find: Search) -> Means:
     """The means over all questions."""
     rows = [
-        _metrics([notes.pieces[no] for no in find(notes, question.text)], question.evidence)
+        metrics([notes.pieces[no] for no in find(notes, question.text)], question.evidence)
         for notes in vaults
         for question in notes.questions
     ]
     return {name: float(np.mean([row[name] for row in rows])) for name in METRICS}
 
 
-def _metrics(found: Sequence[Piece], evidence: frozenset[str]) -> Means:
+def metrics(found: Sequence[Piece], evidence: frozenset[str]) -> Means:
     """Shares of the evidence in the first results, and whether any of its sessions is among the first ten."""
     sessions = {turn.split(":")[0] for piece in found[:10] for turn in piece.turns}
     some = sessions & {turn.split(":")[0] for turn in evidence}
@@ -165,14 +161,23 @@ def _within(found: Sequence[Piece], characters: int) -> Iterator[Piece]:
         yield piece
 
 
+def questions(conversation: Mapping[str, Any]) -> list[Question]:
+    """Those with evidence in the conversation."""
+    return [
+        Question(question["q"], frozenset(question["evidence"]))
+        for question in conversation["questions"]
+        if question["category"] in CATEGORIES
+    ]
+
+
 def _pieces(conversation: Mapping[str, Any]) -> Iterator[Piece]:
-    for path, (lines, turns) in _diary(conversation).items():
+    for path, (lines, turns) in diary(conversation).items():
         for chunk in chunks.chunks_of(path, "\n".join(lines)):
             covered = range(chunk.start_line, chunk.end_line + 1)
             yield Piece(path, chunk, frozenset(turns[line] for line in covered if line in turns))
 
 
-def _diary(conversation: Mapping[str, Any]) -> dict[str, tuple[list[str], dict[int, str]]]:
+def diary(conversation: Mapping[str, Any]) -> dict[str, tuple[list[str], dict[int, str]]]:
     """By path: the lines of a daily note, and which turn stands on which line (from 1)."""
     first: dict[int, str] = {}
     files: dict[str, tuple[list[str], dict[int, str]]] = {}

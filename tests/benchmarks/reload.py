@@ -55,6 +55,7 @@ async def _measure(daemon: DaemonProcess) -> list[Figure]:
     async with httpx.AsyncClient(base_url=daemon.url, headers=headers, timeout=120, limits=limits) as client:
         await asyncio.gather(*(_turn(client, Seen(), f"warm-up-{n}", "one two") for n in range(STREAMING + STARTING)))
         process = psutil.Process(daemon.pid)
+        await _use_memory(client)
         await _settled(client)
         before = (_files(daemon.pid), process.num_threads(), rss_mib(daemon.pid))
         listener = asyncio.create_task(_listen(client, seen))
@@ -66,6 +67,7 @@ async def _measure(daemon: DaemonProcess) -> list[Figure]:
         await _edit(daemon.home / "workspaces" / AGENT / "agent.json", seen)
         seen.stop.set()
         await asyncio.gather(*talkers)
+        await _use_memory(client)
         retired = await _settled(client)
         listener.cancel()
         await asyncio.wait({listener})
@@ -240,6 +242,13 @@ async def _events(
                 kind = line[6:].strip()
             elif line.startswith("data:"):
                 yield kind, json.loads(line[5:])
+
+
+async def _use_memory(client: httpx.AsyncClient) -> None:
+    """Have everything open that memory opens when it is first needed."""
+    memory = f"/api/agents/{AGENT}/memory"
+    (await client.post(f"{memory}/search", json={"query": "what is here?"})).raise_for_status()
+    (await client.get(f"{memory}/tasks")).raise_for_status()
 
 
 async def _settled(client: httpx.AsyncClient) -> int:
