@@ -21,6 +21,8 @@ from qworkspace.errors import Unavailable
 from qworkspace.memory.vectors import NEAREST, Near, moved
 
 EXTRA = "pip install 'qworkspace[chroma]'"
+CONNECT_SECONDS = 5.0
+ANSWER_SECONDS = 30.0  # of a server that is busy with a large batch; nobody's thread waits longer
 _PAGE = 5_000
 _FEW = 1_000  # chunks of a filter whose vectors are fetched; with more, what Chroma finds is filtered
 _NOTHING = Near(np.empty(0, np.int64), np.empty(0, np.float32))
@@ -46,6 +48,7 @@ class ChromaHome:
         name = mine + _short(embedder_id)
         with self._lock, self._named_errors():
             client = self._connected()
+            most = client.get_max_batch_size()
             for other in _collections(client):
                 if other.startswith(mine) and other != name:
                     client.delete_collection(other)
@@ -61,7 +64,7 @@ class ChromaHome:
         def drop() -> None:
             client.delete_collection(name)
 
-        return ChromaVectors(make, drop, most=client.get_max_batch_size(), errors=self._named_errors)
+        return ChromaVectors(make, drop, most=most, errors=self._named_errors)
 
     def close(self) -> None:
         """End the client with its threads. Idempotent. Blocks."""
@@ -85,10 +88,7 @@ class ChromaHome:
                 self._directory.mkdir(parents=True, exist_ok=True)
                 self._client = chromadb.PersistentClient(self._directory, settings=settings)
             else:
-                where = urlsplit(self._url)
-                ssl = where.scheme == "https"
-                port = where.port or (443 if ssl else 8000)
-                self._client = chromadb.HttpClient(where.hostname or "", port, ssl=ssl, settings=settings)
+                self._client = _of_server(chromadb, self._url, settings)
         return self._client
 
     @contextmanager
@@ -213,6 +213,17 @@ class ChromaVectors:
         )
         nos = np.array([int(name) for name in found["ids"][0]], np.int64)
         return Near(nos, 1.0 - np.array(found["distances"][0], np.float32))
+
+
+def _of_server(chromadb: Any, url: str, settings: Any) -> Any:
+    """A client that does not wait for ever: Chroma's own has no limit, and none that could be set."""
+    where = urlsplit(url)
+    ssl = where.scheme == "https"
+    host, port = where.hostname or "", where.port or (443 if ssl else 8000)
+    httpx.get(f"{where.scheme}://{where.netloc.rpartition('@')[2]}/api/v2/heartbeat", timeout=CONNECT_SECONDS)
+    client = chromadb.HttpClient(host, port, ssl=ssl, settings=settings)
+    client._server._session.timeout = httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS)
+    return client
 
 
 def _collections(client: Any) -> list[str]:

@@ -1,6 +1,7 @@
 """One contract for all vector stores; what only one of them promises stands at the end."""
 
 import re
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -176,6 +177,18 @@ def test_a_server_that_is_away_is_named(tmp_path: Path) -> None:
     settings = MemoryConfig.model_validate({"vector_store": "chroma", "chroma_url": "http://127.0.0.1:9"})
     with pytest.raises(Unavailable, match=re.escape("is the server at http://127.0.0.1:9 running?")):
         stores.open(settings, agent_id="a", embedder_id="e", dimensions=3)
+    stores.close()
+
+
+def test_a_server_that_never_answers_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("chromadb")
+    monkeypatch.setattr("qworkspace.memory.chroma.CONNECT_SECONDS", 0.1)
+    stores = VectorStores(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        settings = MemoryConfig.model_validate({"vector_store": "chroma", "chroma_url": url})
+        with pytest.raises(Unavailable, match=f"timed out; is the server at {url} running"):
+            stores.open(settings, agent_id="a", embedder_id="e", dimensions=3)
     stores.close()
 
 
