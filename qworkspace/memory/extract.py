@@ -214,10 +214,12 @@ class Extractor:
 
     async def _keep(self, kept: Kept, draft: Draft, known: Sequence[Known]) -> None:
         fact = whole(draft)
-        if not fact or kept.full or kept.holds(fact, draft.when):
+        if not fact or kept.told_again(fact, draft) or kept.full:
             return
         near = [*known, *await self._near(fact)]
-        if any(says(line.text, fact, draft.when) for line in near):
+        said = [line for line in near if says(line.text, fact, draft.when)]
+        if said:
+            kept.keep(said, draft)
             return
         old = await self._superseded(draft.supersedes, near) if draft.supersedes else []
         kept.add(fact, draft, old)

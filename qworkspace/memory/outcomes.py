@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 from qworkspace.memory.facts import MOST_FACTS, Draft, dated, overlap, same, says, undated, words
-from qworkspace.memory.marks import fact_line, is_struck, plain, strike
+from qworkspace.memory.marks import fact_line, is_struck, plain, strike, unstrike
 from qworkspace.memory.transcripts import SpokenTurn
 
 STRIKABLE = ("MEMORY.md", "PROFILE.md")
@@ -62,17 +62,35 @@ class Kept:
     def full(self) -> bool:
         return len(self.facts) >= MOST_FACTS
 
-    def holds(self, fact: str, when: str) -> bool:
-        return any(says(other, fact, when) for other in self.facts)
+    def told_again(self, fact: str, draft: Draft) -> bool:
+        """Whether one of these facts says it. One that another has superseded since holds again."""
+        place = next((at for at, other in enumerate(self.facts) if says(other, fact, draft.when)), None)
+        if place is None:
+            return False
+        if self._supersede(draft.supersedes):
+            self._lines[place] = unstrike(self._lines[place])
+        return True
+
+    def keep(self, known: Iterable[Known], draft: Draft) -> None:
+        """Known lines that say the fact. What another fact was about to strike holds again."""
+        texts = {tuple(words(line.text)) for line in known}
+        if self._supersede(draft.supersedes):
+            self._struck = {old: None for old in self._struck if tuple(words(old[1])) not in texts}
 
     def add(self, fact: str, draft: Draft, old: Iterable[Known]) -> None:
         shown = dated(fact, draft.when)
-        for place, earlier in enumerate(self.facts):
-            if same(undated(earlier), undated(plain(draft.supersedes))):
-                self._lines[place] = strike(self._lines[place])
+        self._supersede(draft.supersedes)
         self.facts.append(shown)
         self._lines.append(fact_line(shown, self._session_id, self._turn_of(fact, draft.turn)))
         self._struck |= dict.fromkeys((line.path, line.text) for line in old)
+
+    def _supersede(self, quoted: str) -> bool:
+        """Strike what is quoted; whether it is one of these facts."""
+        wanted = undated(plain(quoted))
+        found = [place for place, fact in enumerate(self.facts) if same(undated(fact), wanted)]
+        for place in found:
+            self._lines[place] = strike(self._lines[place])
+        return bool(found)
 
     def outcome(self) -> Outcome:
         return Outcome(self._note, self._batch[-1].turn_id, tuple(self._lines), tuple(self._struck))

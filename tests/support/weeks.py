@@ -56,12 +56,13 @@ class Model:
     def _facts(self, question: str) -> Any:
         known = [line.removeprefix("- ") for line in _inside("known", question).splitlines()]
         turns = re.split(r"^\[(\d+)\]", _inside("conversation", question), flags=re.MULTILINE)[1:]
-        found = []
+        found: list[dict[str, Any]] = []
         for number, said in zip(turns[::2], turns[1::2], strict=True):
             for matter in (
                 matter for text, of in self._sentences.items() if f"user: {text}\n" in said for matter in of
             ):
-                old = [line for line in known if self._about.get(line) == matter.about and line != matter.fact]
+                earlier = [*(one["fact"] for one in reversed(found)), *known]
+                old = [line for line in earlier if self._about.get(line) == matter.about and line != matter.fact]
                 fact = {"fact": matter.fact, "about": "the user", "turn": int(number)}
                 found.append(fact | {"supersedes": old[0] if old else ""})
         return {"facts": found}

@@ -155,6 +155,21 @@ async def test_undo_brings_yesterdays_bytes_back(days: Days) -> None:
     assert days.files() == before, "what a person took back is not extracted again"
 
 
+@pytest.mark.parametrize("known", ["not yet", "today", "yesterday"])
+async def test_there_and_back_on_one_day(days: Days, known: str) -> None:
+    await days.say("I live in Bonn and cannot eat peanuts.")
+    if known != "not yet":
+        await days.evening()
+    if known == "yesterday":
+        await days.night()
+    await days.say("We have moved to Cologne.")
+    await days.say("We are back in Bonn for good.")
+    await days.evening()
+    await check(days, BONN, NUTS, over=(COLOGNE,))
+    await days.night()
+    await check(days, BONN, NUTS, over=(COLOGNE,))
+
+
 async def test_an_earlier_extraction_is_taken_back_and_a_later_one_stays(days: Days) -> None:
     await days.say("I live in Bonn and cannot eat peanuts.")
     await days.evening()
