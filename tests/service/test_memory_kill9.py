@@ -186,7 +186,7 @@ class Crashes:
 
     async def _acknowledged(self, request: Awaitable[httpx.Response]) -> Any:
         answer = await request
-        assert answer.status_code == 200, answer.text
+        assert answer.status_code == 200, f"{answer.text}\n{self.daemon.said()[-6000:]}"
         return answer.json()
 
     def _name(self, kind: str) -> str:
