@@ -121,7 +121,38 @@ class MemoryTool:
     target: Callable[[Any], str]
 
 
-class BaseMemoryManager(ABC):
+class Unmoved:
+    """What a memory is told and may ignore."""
+
+    def activate(self) -> None:
+        """Begin to act: index, work off the queue."""
+
+    def deactivate(self) -> None:
+        """Stop acting at once; searches are still answered."""
+
+    def prepare(self) -> None:
+        """A search is likely to come soon. Quick: what it needs is opened in the background."""
+
+    def files_changed(self, names: Collection[str] | None) -> None:
+        """These files of the workspace are new, different or gone; None: any may be. Quick: work is begun."""
+
+    def wake(self) -> None:
+        """What work waits for may be there, for example a model. Quick: it is tried again."""
+
+    async def replied(self, turn: MemoryTurn) -> None:
+        """The turn has its answer, which is stored soon. Quick: work is queued."""
+
+    async def leaving(self, session_id: str, reason: SummarizeReason) -> None:
+        """What was said in the session is about to leave the context (`new`, `compact`). Quick: work is queued."""
+
+    async def forget(self, session_id: str) -> None:
+        """A person has deleted the session: what is kept of it word for word goes too; notes stay."""
+
+    async def add_summarize_task(self, session_id: str, *, reason: SummarizeReason, upto_turn: str = "") -> None:
+        """Queue what is new in a session (up to that turn, inclusive) for extraction. Durable when it returns."""
+
+
+class BaseMemoryManager(Unmoved, ABC):
     """The memory of one agent, a service of its workspace: `start`, `activate`, `deactivate`, `stop`.
 
     `stop` is `close` under the name of the life cycle. What a backend cannot do, it leaves as it is here.
@@ -136,12 +167,6 @@ class BaseMemoryManager(ABC):
     @abstractmethod
     async def close(self) -> None:
         """Free everything; idempotent. What is queued stays queued, durably."""
-
-    def activate(self) -> None:
-        """Begin to act: index, work off the queue."""
-
-    def deactivate(self) -> None:
-        """Stop acting at once; searches are still answered."""
 
     async def stop(self) -> None:
         await self.close()
@@ -171,30 +196,9 @@ class BaseMemoryManager(ABC):
         """Whether work is under way that an unload should wait for; not what waits for something else."""
         return False
 
-    def prepare(self) -> None:
-        """A search is likely to come soon. Quick: what it needs is opened in the background."""
-
-    def files_changed(self, names: Collection[str] | None) -> None:
-        """These files of the workspace are new, different or gone; None: any may be. Quick: work is begun."""
-
-    def wake(self) -> None:
-        """What work waits for may be there, for example a model. Quick: it is tried again."""
-
-    async def replied(self, turn: MemoryTurn) -> None:
-        """The turn has its answer, which is stored soon. Quick: work is queued."""
-
-    async def leaving(self, session_id: str, reason: SummarizeReason) -> None:
-        """What was said in the session is about to leave the context (`new`, `compact`). Quick: work is queued."""
-
-    async def forget(self, session_id: str) -> None:
-        """A person has deleted the session: what is kept of it word for word goes too; notes stay."""
-
     async def search(self, query: Query) -> Found:
         """The best passages for the query. Waits at most 2 s for a locked index."""
         return Found(partial="this agent has no memory")
-
-    async def add_summarize_task(self, session_id: str, *, reason: SummarizeReason, upto_turn: str = "") -> None:
-        """Queue what is new in a session (up to that turn, inclusive) for extraction. Durable when it returns."""
 
     async def summarize(self, session_id: str) -> int:
         """Extract what is new in the session now; the number of facts that were kept."""
