@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from qworkspace.base.clock import Clock
 from qworkspace.base.problems import Problems
 from qworkspace.base.tasks import Tasks, Threads
-from qworkspace.base.waiting import ends_within
+from qworkspace.base.waiting import ends_within, to_the_end
 from qworkspace.errors import InvalidInput, ModelError, QworkspaceError, Unavailable
 from qworkspace.memory.contract import Hit, Query
 from qworkspace.memory.embeddings import Embedder
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
     from qworkspace.memory.pg_store import PgStore
 
+logger = logging.getLogger(__name__)
+
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 60.0
 AWAY = "local files alone were searched: the long-term database cannot be reached"
@@ -34,7 +37,6 @@ BY_WORDS = "the long-term database was searched by words alone"
 QUESTION_SECONDS = 1.0
 SLOW_IN_A_ROW = 3
 SLOW = "local files alone were searched: the long-term database has not answered in time"
-
 
 Answer = tuple[list[Hit], str]
 
@@ -151,7 +153,7 @@ class Archive:
         looking = self._tasks.start(self._look(store, query, user, limit), name="search")
         try:
             if await ends_within(looking, limit, self._parts.clock):
-                return looking.result()
+                return looking.result() if not looking.cancelled() else ([], AWAY)
         finally:
             looking.cancel("too late")
         self._slow += 1
@@ -164,8 +166,8 @@ class Archive:
         vector, partial = await self._question(query.text, limit / 2)
         try:
             rows = await store.search(words, vector, user=user, since=query.since, until=query.until)
-        except QworkspaceError as error:
-            self._failed(store, error)
+        except Exception as error:
+            self._failed(store, self._named(error))
             return [], FAILED
         self._slow = 0
         hits = hits_of(rows, self._parts.vectors)
@@ -190,9 +192,10 @@ class Archive:
         while True:
             try:
                 await self._attend(await self._connected())
-            except QworkspaceError as error:
+            except Exception as error:
                 self.link = Link.AWAY
-                self._report(f"{error.message}; memory works on its notes, and turns wait to be stored")
+                reason = self._named(error).message
+                self._report(f"{reason}; memory works on its notes, and turns wait to be stored")
                 await self._let_go()
             await self._parts.clock.sleep(self._pause)
             self._pause = min(self._pause * 2, LONGEST_PAUSE)
@@ -207,7 +210,7 @@ class Archive:
         self.link = Link.READY
         return self._store
 
-    async def _attend(self, store: PgStore) -> None:
+    async def _attend(self, store: PgStore) -> NoReturn:
         """Carry what comes, until something fails."""
         work = self._vectors = VectorWork(
             store,
@@ -258,8 +261,8 @@ class Archive:
     async def _embed(self, store: PgStore, work: VectorWork) -> None:
         try:
             await work.run()
-        except QworkspaceError as error:
-            self._failed(store, error)
+        except Exception as error:
+            self._failed(store, self._named(error))
 
     def _settle(self, work: VectorWork) -> None:
         counts = self._parts.outbox.counts
@@ -274,10 +277,17 @@ class Archive:
             self._failure = self._failure or error
             self._something.set()
 
+    def _named(self, error: Exception) -> QworkspaceError:
+        """The failure itself, or what is told of a fault that nobody has foreseen, which is logged."""
+        if isinstance(error, QworkspaceError):
+            return error
+        logger.error("long-term memory of agent %s failed", self._parts.agent_id, exc_info=error)
+        return Unavailable(f"{type(error).__name__}: {error}; see the log")
+
     async def _let_go(self) -> None:
         store, self._store, self._vectors = self._store, None, None
         if store is not None:
-            await store.close()
+            await to_the_end(store.close(), name=f"{self._key}/closing")
 
     def _report(self, message: str, kind: str = "") -> None:
         self._parts.problems.report(

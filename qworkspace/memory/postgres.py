@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, timedelta
@@ -16,7 +17,7 @@ from qworkspace.memory.markdown import RECALL_SHARE, SEARCH_SECONDS, MarkdownMem
 from qworkspace.memory.middleware import recall_query, within_tokens
 from qworkspace.memory.outbox import Outbox, TurnRecord
 from qworkspace.memory.parts import MemoryParts
-from qworkspace.memory.pg_archive import Archive, ArchiveParts, Link
+from qworkspace.memory.pg_archive import AWAY, Archive, ArchiveParts, Link
 from qworkspace.memory.pg_missed import missed
 from qworkspace.memory.pg_ranking import merged, vector_share
 
@@ -98,7 +99,8 @@ class PgvectorMemory(MarkdownMemory):
         asking = self.archive.begin_search(query, scope.user_id if scope is not None else "", limit)
         try:
             local = await self.search_within(query, seconds)
-            hits, partial = await asking
+            await asyncio.wait({asking})
+            hits, partial = asking.result() if not asking.cancelled() else ([], AWAY)  # the archive has ended
         finally:
             asking.cancel("nobody waits")
         news = [hit for hit in hits if not any(hit.text in text for text in heard)]

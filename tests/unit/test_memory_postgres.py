@@ -295,6 +295,40 @@ async def test_a_slow_database_is_not_waited_for(server, bench):
     assert bench.problems.of() == []
 
 
+async def test_a_fault_of_our_own_is_told_and_ends_nothing(server, bench, monkeypatch, caplog):
+    name = server.database()
+    faults = [ValueError("of the store")]
+    made = bench.store
+
+    def make(*args, **kwargs):
+        if faults:
+            raise faults.pop()
+        return made(*args, **kwargs)
+
+    monkeypatch.setattr(bench, "store", make)
+    embedder = WordEmbedder()
+    embedder.failing = ValueError("of the embedder")
+    archive = await bench.archive(server.settings(name), embedder=embedder)
+    await archive.add(said(1, "hello world"))
+    assert "ValueError: of the store; see the log" in await bench.problem("turns wait")
+    assert "ValueError: of the embedder" in await bench.problem("embedder")
+    embedder.failing = None
+    await bench.settled(archive)
+    assert texts(await found(archive, "hello")) == ["hello world"]
+    assert bench.problems.of() == [] and "Traceback" in caplog.text
+
+
+async def test_a_search_that_the_end_cuts_short_says_so(server, bench):
+    name = server.database()
+    archive = await bench.archive(server.settings(name))
+    await archive.add(said(1, "hello world"))
+    await bench.settled(archive)
+    looking = asyncio.ensure_future(archive.search(*asked("hello")))
+    await asyncio.sleep(0)
+    await archive.close()
+    assert await looking == ([], AWAY)
+
+
 async def test_what_was_damaged_while_it_waited_stops_no_other(server, bench):
     name = server.database()
     box = await bench.outbox()
