@@ -200,7 +200,10 @@ def _apply(connection: sqlite3.Connection, job: Job[sqlite3.Connection, Any]) ->
 def _code(error: sqlite3.Error | UnicodeDecodeError) -> int:
     if isinstance(error, UnicodeDecodeError):
         return sqlite3.SQLITE_CORRUPT
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF  # without the extended part
+    code: int = getattr(error, "sqlite_errorcode", 0)
+    if code == sqlite3.SQLITE_IOERR_SHORT_READ:  # the file ends too early: it was cut off, or its log was taken away
+        return sqlite3.SQLITE_CORRUPT
+    return code & 0xFF  # without the extended part
 
 
 def _is_grave(error: sqlite3.Error | UnicodeDecodeError) -> bool:

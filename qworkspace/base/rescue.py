@@ -17,6 +17,7 @@ from qworkspace.base.files import storing, sync_directory
 from qworkspace.base.leaves import LeafRow, leaf_rows
 
 _COMPANIONS = ("", "-wal", "-shm")
+_TYPES = {"TEXT": str, "INTEGER": int, "REAL": (int, float), "BLOB": bytes}
 Row = tuple[Any, ...]
 
 
@@ -136,11 +137,11 @@ def _move(scratch: Path, new: sqlite3.Connection, rescued: Rescued) -> None:
             for row in _rows(old, table, columns, rescued):
                 _add(new, table, columns, row, rescued)
         _merge_log(old)
-    broken = {table: tables[table] for table in rescued.gaps}
+    broken = {table: (tables[table], _types(new, table)) for table in rescued.gaps}
     for found in leaf_rows(scratch) if broken else ():
-        for table, columns in broken.items():
-            if len(columns) == len(found.values):
-                _add(new, table, columns, _with_rowid(columns, found), rescued)
+        for table, (columns, types) in broken.items():
+            if len(columns) == len(found.values) and _fits(row := _with_rowid(columns, found), types):
+                _add(new, table, columns, row, rescued)
 
 
 def _columns(new: sqlite3.Connection, table: str) -> dict[str, bool]:
@@ -148,6 +149,16 @@ def _columns(new: sqlite3.Connection, table: str) -> dict[str, bool]:
     rows = new.execute(f"PRAGMA table_info({table})").fetchall()
     keys = sum(key > 0 for *_, key in rows)
     return {name: key == 1 and keys == 1 and kind.upper() == "INTEGER" for _, name, kind, _, _, key in rows}
+
+
+def _types(new: sqlite3.Connection, table: str) -> list[str]:
+    return [kind.upper() for _, _, kind, *_ in new.execute(f"PRAGMA table_info({table})")]
+
+
+def _fits(row: Row, types: Sequence[str]) -> bool:
+    """Whether a row whose table is not known can be of one with such columns, for example none of SQLite's own."""
+    pairs = zip(row, types, strict=True)
+    return all(value is None or isinstance(value, _TYPES.get(kind, object)) for value, kind in pairs)
 
 
 def _with_rowid(columns: Mapping[str, bool], found: LeafRow) -> Row:

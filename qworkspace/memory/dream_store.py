@@ -205,7 +205,7 @@ def _topic(value: Mapping[str, Any]) -> Topic:
 def _written(db: sqlite3.Connection, plan: Plan, changes: Sequence[Changed], now: datetime) -> None:
     _done(db, plan.pieces, now)
     row = db.execute("SELECT days FROM dream_run WHERE grp = ?", (plan.group,)).fetchone()
-    days = dict.fromkeys([*(json.loads(row[0]) if row else []), *(piece.path for piece in plan.pieces)])
+    days = dict.fromkeys([*(_days(row[0]) if row else ()), *(piece.path for piece in plan.pieces)])
     db.execute("INSERT OR REPLACE INTO dream_run (grp, days) VALUES (?, ?)", (plan.group, json.dumps(list(days))))
     db.executemany(
         "INSERT INTO dream_change (grp, path, before, after) VALUES (?, ?, ?, ?)"
@@ -218,7 +218,14 @@ def _written(db: sqlite3.Connection, plan: Plan, changes: Sequence[Changed], now
 def _untold(db: sqlite3.Connection) -> list[tuple[str, tuple[str, ...], list[Changed]]]:
     runs = db.execute("SELECT grp, days FROM dream_run ORDER BY grp").fetchall()
     select = "SELECT path, before, after FROM dream_change WHERE grp = ? ORDER BY rowid"
-    return [(group, tuple(json.loads(days)), db.execute(select, (group,)).fetchall()) for group, days in runs]
+    return [(group, _days(days), db.execute(select, (group,)).fetchall()) for group, days in runs]
+
+
+def _days(stored: str) -> tuple[str, ...]:
+    try:
+        return tuple(str(day) for day in json.loads(stored))
+    except (ValueError, TypeError):  # rescued from a damaged file
+        return ()
 
 
 def _told(db: sqlite3.Connection, group: str) -> None:

@@ -35,3 +35,17 @@ async def test_a_file_whose_name_is_no_text_keeps_no_note_out_of_the_index(tmp_p
         assert await paths(index, "walrus") == ["memory/a.md"] and notes.troubles == []
     finally:
         await notes.close()
+
+
+async def test_an_index_whose_log_is_taken_away_while_it_runs_is_rebuilt(tmp_path: Path) -> None:
+    notes = Notes(tmp_path / "vault")
+    try:
+        notes.put("memory/a.md", "a walrus\n")
+        index = await notes.ready()
+        for end in ("-wal", "-shm"):
+            Path(f"{notes.file}{end}").unlink()
+        index.refresh([notes.put("memory/b.md", "another walrus\n")])
+        await index.settled()
+        assert sorted(await paths(index, "walrus")) == ["memory/a.md", "memory/b.md"] and notes.troubles == []
+    finally:
+        await notes.close()

@@ -155,6 +155,28 @@ async def test_a_file_whose_first_page_is_gone_still_gives_its_rows(database: Me
     assert len(asides(database.path)) == 2
 
 
+async def test_what_sqlite_keeps_for_itself_becomes_no_row(
+    tmp_path: Path, threads: Threads, problems: Problems
+) -> None:
+    steps = {
+        "main": (
+            "CREATE TABLE numbered (n INTEGER PRIMARY KEY AUTOINCREMENT, a TEXT, b TEXT) STRICT;"
+            "CREATE TABLE pairs (name TEXT PRIMARY KEY, said TEXT NOT NULL) STRICT",
+        )
+    }
+    path = tmp_path / "b.db"
+    database = MendingDatabase(path, migrations=steps, threads=threads, clock=SimulatedClock(), problems=problems)
+    await database.open()
+    await database.write(lambda db: db.execute("INSERT INTO numbered (a, b) VALUES ('x', 'y')").rowcount)
+    await database.write(lambda db: db.execute("INSERT INTO pairs VALUES ('z', '5')").rowcount)
+    await database.close()
+    overwrite(path, 1)
+    await database.open()
+    assert await database.read(lambda db: db.execute("SELECT * FROM numbered").fetchall()) == [(1, "x", "y")]
+    assert await database.read(lambda db: db.execute("SELECT * FROM pairs").fetchall()) == [("z", "5")]
+    await database.close()
+
+
 async def test_rows_are_found_without_the_tree_that_led_to_them(database: MendingDatabase) -> None:
     await database.write(lambda db: db.execute("INSERT INTO children VALUES (777, 1, ?)", ("long " * 5000,)).rowcount)
     await database.write(lambda db: db.execute("DELETE FROM children WHERE number BETWEEN 100 AND 299").rowcount)
