@@ -56,6 +56,7 @@ async def _measure(daemon: DaemonProcess) -> list[Figure]:
         await asyncio.gather(*(_turn(client, Seen(), f"warm-up-{n}", "one two") for n in range(STREAMING + STARTING)))
         process = psutil.Process(daemon.pid)
         await _use_memory(client)
+        await _overlap(client, daemon.home / "workspaces" / AGENT / "agent.json")
         await _settled(client)
         before = (_files(daemon.pid), process.num_threads(), rss_mib(daemon.pid))
         listener = asyncio.create_task(_listen(client, seen))
@@ -249,6 +250,23 @@ async def _use_memory(client: httpx.AsyncClient) -> None:
     memory = f"/api/agents/{AGENT}/memory"
     (await client.post(f"{memory}/search", json={"query": "what is here?"})).raise_for_status()
     (await client.get(f"{memory}/tasks")).raise_for_status()
+
+
+async def _overlap(client: httpx.AsyncClient, path: Path) -> None:
+    """Let several instances have the memory's files open at once: SQLite keeps the descriptors of what is closed
+    while others use the same file, and takes them again later."""
+    good: dict[str, Any] = json.loads(path.read_text())
+    turns = []
+    for number in range(4):
+        turns.append(asyncio.create_task(_turn(client, Seen(), f"overlap-{number}", "[[slow:0.1]] " + "word " * 60)))
+        await asyncio.sleep(0.5)
+        path.write_text(json.dumps(good | {"running": {"memory": {"auto_memory_interval": number + 1}}}))
+        await asyncio.sleep(1)
+        await _use_memory(client)
+    await asyncio.gather(*turns)
+    path.write_text(json.dumps(good))
+    await asyncio.sleep(1)
+    await _use_memory(client)
 
 
 async def _settled(client: httpx.AsyncClient) -> int:
