@@ -69,7 +69,6 @@ class FreshLines:
         """Look at all notes that are fresh now."""
         for name in self._watching.names:
             await self.mend(name)
-            self._watching.expire(name)
 
     def appended(self, name: str, seq: int, expected: dict[bytes, int], path: Path) -> None:
         """Lines were appended just now."""
@@ -85,11 +84,13 @@ class FreshLines:
         self._watching.accept(name, data)
 
     async def mend(self, name: str) -> None:
-        """Put right what others have done to the note, unless it is as it was."""
+        """Put right what others have done to the note, unless it is as it was; let go of what is no longer fresh."""
         if await self._threads.run(self._is_as_it_was, name) and not self._watching.is_over(name):
             return
-        async with self._lock.held():
+        async with self._lock.held():  # who holds it may be reading the files that are let go of
             await self.mend_locked(name)
+            if self._watching.expire(name):
+                self._problems.clear(self._overwritten_key(name))
         if name not in self._watching.names:
             self._known.pop(name, None)
 
@@ -121,12 +122,15 @@ class FreshLines:
             self.follow(name, old)
 
     def _report(self, name: str, reason: str) -> None:
-        key = f"note-fresh/{self._agent_id}/{name}"
+        key = f"memory-note-fresh/{self._agent_id}/{name}"
         if reason:
             message = f"whether lines just added to {name!r} are still there cannot be seen: {reason}"
             self._problems.report(key, message, agent_id=self._agent_id)
         else:
             self._problems.clear(key)
+
+    def _overwritten_key(self, name: str) -> str:
+        return f"memory-note-overwritten/{self._agent_id}/{name}"
 
     def _is_as_it_was(self, name: str) -> bool:
         path = self._names.resolve(name)
@@ -151,7 +155,7 @@ class FreshLines:
         logger.info("%d lines that a save had swallowed are back in %r", len(lines), name)
         if self._watching.renew(name):
             self._problems.report(
-                f"note-overwritten/{self._agent_id}/{name}",
+                self._overwritten_key(name),
                 f"another program keeps saving an old version of {name!r} over new lines; they were put back and are "
                 "in its history; close the note there and open it again",
                 severity="warning",

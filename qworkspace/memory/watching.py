@@ -53,7 +53,10 @@ class Watching:
         mend: Callable[[str], Coroutine[Any, Any, None]],
         failed: Callable[[str, str], None],
     ) -> None:
-        """`failed(name, reason)` is called when a note cannot be looked after, with "" once it can again."""
+        """`mend(name)` looks after a note and lets go of what is no longer fresh, while nobody else changes it.
+
+        `failed(name, reason)` is called when that cannot be done, with "" once it can again.
+        """
         self._agent_id = agent_id
         self._clock = clock
         self._mend = mend
@@ -104,19 +107,21 @@ class Watching:
         return tired
 
     def is_over(self, name: str) -> bool:
-        """Whether the next look at the note is the last one for some line."""
+        """Whether the next look at the note is the last one for some line or displaced file."""
         now = self._clock.monotonic()
-        return any(one.until <= now for one in self.fresh(name))
+        return any(one.until <= now for one in (*self.fresh(name), *self.followed(name)))
 
-    def expire(self, name: str) -> None:
-        """The note was looked at: what is no longer fresh is left to itself."""
+    def expire(self, name: str) -> bool:
+        """The note was looked at: what is no longer fresh is left to itself. Whether there were lines that lasted."""
         now = self._clock.monotonic()
+        lasted = any(one.until <= now for one in self.fresh(name))
         self._drop(name, lambda one: one.until <= now)
         for followed in [one for one in self.followed(name) if one.until <= now]:
             followed.old.close()
             self._followed[name].remove(followed)
         if not self.followed(name):
             self._followed.pop(name, None)
+        return lasted
 
     async def close(self) -> None:
         """Look a last time, free everything. Idempotent."""
@@ -141,21 +146,20 @@ class Watching:
         while self.names:
             await self._clock.sleep(TICK)
             for name in self.names:
-                if await self._look(name):
-                    self.expire(name)
+                await self._look(name)
 
-    async def _look(self, name: str) -> bool:
+    async def _look(self, name: str) -> None:
+        reason = ""
         try:
             await asyncio.shield(self._mended(name))
         except QworkspaceError as error:  # a full disk, a lock: the next look may do
-            self._failed(name, error.message)
-            return self._is_hopeless(name)
+            reason = error.message
         except Exception as error:
             logger.exception("looking after fresh lines of %r failed", name)
-            self._failed(name, str(error))
-            return self._is_hopeless(name)
-        self._failed(name, "")
-        return True
+            reason = f"{type(error).__name__}: {error}"
+        self._failed(name, reason)
+        if reason and self._is_hopeless(name):
+            self.expire(name)
 
     def _mended(self, name: str) -> asyncio.Task[None]:
         """A task of its own: what has begun is carried out, although the watching ends."""
@@ -192,5 +196,8 @@ def stamp_of(descriptor: int | None) -> Signature | None:
     """The same of an open file; None when it is closed."""
     if descriptor is None:
         return None
-    found = os.fstat(descriptor)
+    try:
+        found = os.fstat(descriptor)
+    except OSError:  # just now, by whoever holds the lock
+        return None
     return found.st_ino, found.st_size, found.st_mtime_ns

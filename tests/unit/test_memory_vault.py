@@ -139,6 +139,21 @@ async def test_a_line_that_an_old_buffer_swallows_comes_back_once(here: Opened) 
     assert here.text(NOTE) == "- a\n- person's\n- fact\n"
 
 
+async def test_a_program_that_saves_an_old_version_again_and_again_is_a_problem_until_a_line_lasts(
+    here: Opened,
+) -> None:
+    assert isinstance(here.clock, SimulatedClock)
+    await here.vault.append(NOTE, "- one", by=TOOL)
+    while not here.problems.of():
+        (here.root / NOTE).write_text("- old\n")
+        await here.vault.look_again()
+    assert "keeps saving an old version of 'MEMORY.md'" in here.problems.of()[0].message
+    await here.vault.append(NOTE, "- two", by=TOOL)
+    await here.clock.advance(2.5)
+    await here.vault.look_again()
+    assert here.problems.of() == []
+
+
 async def test_the_next_line_brings_a_swallowed_one_back(here: Opened) -> None:
     await here.vault.append(NOTE, "- one", by=TOOL)
     (here.root / NOTE).write_text("- person's\n")
