@@ -166,6 +166,7 @@ class Upkeep:
     async def _begin(self) -> None:
         """What an earlier instance or process has left, then what is new. A fresh agent has nothing to be opened."""
         run, settings = self._parts.threads.run, self._parts.config
+        places = (settings.daily_dir, settings.digest_dir, settings.resource_dir)
         await self._parts.daemon.until_quiet(self._parts.state_dir)
         if self.index_opened:
             self._index.refresh()
@@ -178,9 +179,11 @@ class Upkeep:
         await self._parts.clock.sleep(LATER_SECONDS)
         if not self.opened and await self._has_conversations():
             await self.guarded("open", self.ready)
-        if await run(self._has_files, settings.daily_dir) or await run(self._has_files, settings.digest_dir):
+        found = await run(lambda: [place for place in places if self._has_files(place)])
+        if settings.daily_dir in found or settings.digest_dir in found:
             await self.guarded("index", self.index_ready)
-        self.read_documents()
+        if settings.resource_dir in found:
+            self.read_documents()
 
     async def _has_conversations(self) -> bool:
         found, _ = await self._parts.sessions.sessions(limit=1)
