@@ -111,7 +111,7 @@ async def write_note(call: Call) -> ASGIApp:
 async def append_lines(call: Call) -> ASGIApp:
     """Add lines to a note, by default to the daily note of the user's date."""
     vault, body = (await _notes(call)).vault, call.body
-    change = await vault.append(body.path or vault.today(), body.text.splitlines(), by=CALLER)
+    change = await vault.append(body.path or vault.today(), body.text, by=CALLER)
     return await _written(vault, change)
 
 

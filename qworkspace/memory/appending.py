@@ -105,11 +105,6 @@ def missing_of(data: bytes, fresh: Sequence[Fresh]) -> list[bytes]:
     return lacking
 
 
-def with_lines(data: bytes, lines: Sequence[bytes]) -> bytes:
-    """The note with those lines at its end."""
-    return data + block_of(lines, data).data if lines else data
-
-
 def torn_at(data: bytes, block: bytes, place: int) -> int:
     """How many bytes of the block were written at `place` before the writer was killed; 0 when it cannot be told."""
     rest = data[place:]

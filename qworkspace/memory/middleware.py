@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from qworkspace.base.text import estimate_text
 from qworkspace.config.memory import AutoMemorySearch, MemoryConfig
@@ -67,16 +68,4 @@ def beginning(hit: Hit, tokens: int) -> Hit | None:
     text = "\n".join(lines)
     if not text.strip():
         return None
-    return Hit(
-        path=hit.path,
-        start_line=hit.start_line,
-        end_line=hit.start_line + len(lines) - 1,
-        text=text,
-        score=hit.score,
-        vector_rank=hit.vector_rank,
-        bm25_rank=hit.bm25_rank,
-        parts=hit.parts,
-        heading=hit.heading,
-        date=hit.date,
-        origin=hit.origin,
-    )
+    return replace(hit, end_line=hit.start_line + len(lines) - 1, text=text)

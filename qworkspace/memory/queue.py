@@ -191,7 +191,7 @@ class SummarizeQueue:
             await self._show_aside()
             await self._unqueued.catch_up(interval)
         await self._unqueued.queue_idle()
-        self._waiting, _ = await self._database.read(rows.counts)
+        self._waiting = await self._database.read(rows.count_waiting)
         while not self._pauses.paused:
             held = self._pauses.held()
             task = await self._database.read(lambda db, held=held: rows.ready(db, held))  # type: ignore[misc]
@@ -236,7 +236,7 @@ class SummarizeQueue:
         if self._aside:
             await self._write(rows.retry_provider)
             await self._show_aside()
-        left = await self._database.read(lambda db: rows.of_session(db, task.session_id))
+        left = await self._database.read(lambda db: rows.has_waiting(db, task.session_id))
         self._waiters.done(task.session_id, facts, last=not left)
 
     async def _failed(self, task: Task, error: Exception) -> None:
@@ -303,7 +303,7 @@ class SummarizeQueue:
 
     async def _write(self, work: Work[T]) -> T:
         """The work's result; counts what waits in the same breath."""
-        result, (self._waiting, _) = await self._database.write(lambda db: (work(db), rows.counts(db)))
+        result, self._waiting = await self._database.write(lambda db: (work(db), rows.count_waiting(db)))
         return result
 
     @property

@@ -119,7 +119,7 @@ def ready(db: sqlite3.Connection, held: Collection[str]) -> Task | None:
     return next((_to_task(row) for row in rows if row[0] not in held), None)
 
 
-def of_session(db: sqlite3.Connection, session_id: str) -> bool:
+def has_waiting(db: sqlite3.Connection, session_id: str) -> bool:
     """Whether a task of the session waits."""
     row = db.execute(
         "SELECT 1 FROM queue_tasks WHERE state IN ('queued', 'extracted') AND session_id = ?", (session_id,)
@@ -202,20 +202,15 @@ def fail(db: sqlite3.Connection, task_id: str, trouble: Trouble, *, most: int) -
     return "aside"
 
 
-def retry(db: sqlite3.Connection, task_id: str) -> Task:
+def retry(db: sqlite3.Connection, task_id: str) -> None:
     """A task that was set aside waits again, with what it had extracted."""
-    row = db.execute(f"SELECT {_COLUMNS} FROM queue_tasks WHERE id = ? AND state = 'aside'", (task_id,)).fetchone()
-    if row is None:
+    if not _take_up(db, "state = 'aside' AND id = ?", task_id):
         raise NotFound("task", task_id, "only tasks that were set aside can be tried again")
-    _take_up(db, "id = ?", task_id)
-    return _to_task(row)
 
 
-def retry_provider(db: sqlite3.Connection) -> list[Task]:
+def retry_provider(db: sqlite3.Connection) -> None:
     """The provider answers again: what was set aside because it did not waits again."""
-    rows = db.execute(f"SELECT {_COLUMNS} FROM queue_tasks WHERE state = 'aside' AND provider = 1").fetchall()
     _take_up(db, "state = 'aside' AND provider = ?", 1)
-    return [_to_task(row) for row in rows]
 
 
 def _close_aside(db: sqlite3.Connection, session_id: str, at: int) -> None:
@@ -226,12 +221,12 @@ def _close_aside(db: sqlite3.Connection, session_id: str, at: int) -> None:
     )
 
 
-def _take_up(db: sqlite3.Connection, where: str, value: Any) -> None:
-    db.execute(
+def _take_up(db: sqlite3.Connection, where: str, value: str | int) -> int:
+    return db.execute(
         "UPDATE queue_tasks SET state = iif(outcome IS NULL, 'queued', 'extracted'), failures = 0,"
         f" trouble_since = NULL WHERE {where}",
         (value,),
-    )
+    ).rowcount
 
 
 def tasks(db: sqlite3.Connection, limit: int) -> list[Task]:
@@ -249,11 +244,10 @@ def set_aside(db: sqlite3.Connection) -> list[Task]:
     return [_to_task(row) for row in rows]
 
 
-def counts(db: sqlite3.Connection) -> tuple[int, int]:
-    """How many tasks wait, and how many are set aside."""
-    rows = db.execute("SELECT state, count(*) FROM queue_tasks WHERE state != 'done' GROUP BY state")
-    found = dict(rows.fetchall())
-    return found.get("queued", 0) + found.get("extracted", 0), found.get("aside", 0)
+def count_waiting(db: sqlite3.Connection) -> int:
+    """How many tasks wait."""
+    (count,) = db.execute("SELECT count(*) FROM queue_tasks WHERE state IN ('queued', 'extracted')").fetchone()
+    return int(count)
 
 
 def seen(db: sqlite3.Connection) -> datetime | None:

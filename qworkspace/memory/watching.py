@@ -109,7 +109,7 @@ class Watching:
     def is_over(self, name: str) -> bool:
         """Whether the next look at the note is the last one for some line or displaced file."""
         now = self._clock.monotonic()
-        return any(one.until <= now for one in (*self.fresh(name), *self.followed(name)))
+        return any(one.until <= now for one in self.fresh(name)) or any(one.until <= now for one in self.followed(name))
 
     def expire(self, name: str) -> bool:
         """The note was looked at: what is no longer fresh is left to itself. Whether there were lines that lasted."""
