@@ -54,6 +54,7 @@ class MemoryLink:
         self._tasks = tasks
         self._key = f"memory-recall/{agent_id}"
         self._slow = 0
+        problems.clear(self._key)  # what was wrong with the memory before, which may have taken no part in turns since
 
     @property
     def takes_part(self) -> bool:
@@ -114,6 +115,9 @@ class MemoryLink:
                 task.cancel()
         if not in_time:
             self._tell_slow(context, limit)
+            return None
+        if task.cancelled():  # by the end of the memory, not of this turn
+            context.emit("notice", {"code": "memory_failed", "message": "memory has ended; it is left out"})
             return None
         found = task.result()
         if isinstance(found, Exception):

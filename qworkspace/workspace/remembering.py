@@ -75,9 +75,8 @@ def memory_parts(workspace: Workspace, services: ServiceManager) -> MemoryParts:
     local: LocalWorkspace = services.get(LOCAL)
 
     async def tell(title: str, body: str, group: str) -> None:
-        await shared.inbox.add(
-            "memory", title, body, agent_id=agent_id, key=f"memory/{agent_id}/{group}", trace_id=group
-        )
+        key = f"memory/{agent_id}/{group}" if group else None  # what can be undone is told once, even over a crash
+        await shared.inbox.add("memory", title, body, agent_id=agent_id, key=key, trace_id=group or None)
 
     ask = ModelAsk(
         shared.models, lambda: current.workspace.config, agent_id=agent_id, bus=shared.bus, clock=shared.clock

@@ -27,6 +27,7 @@ from qworkspace.memory.contract import (
     MemoryStatus,
     MemoryTool,
     MemoryTurn,
+    NoMemory,
     Query,
     SummarizeReason,
 )
@@ -205,6 +206,25 @@ async def test_a_failing_memory_fails_no_turn(bench: TurnBench, memory: FakeMemo
     assert "the index is gone" in problem.message and problem.severity == "warning"
     memory.found = Found(partial="notes are still being indexed")
     assert notices(await asked(bench, "who is Rex?")) == ["memory_partial"]
+    assert bench.problems.of(AGENT) == []
+
+
+async def test_a_memory_that_ends_meanwhile_ends_no_turn(bench: TurnBench, memory: FakeMemory) -> None:
+    memory.seconds = 5.0
+    live = await bench.send("who is Rex?")
+    await until(lambda: len(memory.queries) == 1)
+    [recall] = [task for task in asyncio.all_tasks() if "recall for" in task.get_name()]
+    recall.cancel()
+    assert (await ended(live)).state is TurnState.COMPLETED and notices(live) == ["memory_failed"]
+
+
+async def test_another_memory_begins_without_the_problems_of_the_last(bench: TurnBench, memory: FakeMemory) -> None:
+    memory.found = Unavailable("the index is gone")
+    await asked(bench, "who is Rex?")
+    assert bench.problems.of(AGENT) != []
+    bench.extensions.remove_owner(link.OWNER)
+    tasks = Tasks("test")
+    link.install(bench.extensions, NoMemory(), agent_id=AGENT, clock=bench.clock, problems=bench.problems, tasks=tasks)
     assert bench.problems.of(AGENT) == []
 
 

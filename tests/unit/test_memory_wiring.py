@@ -107,6 +107,14 @@ class Busy(NoMemory):
         return self.working
 
 
+async def test_a_change_that_can_be_undone_is_told_once_and_each_failure_by_itself(house: Household) -> None:
+    memory = await house.memory()
+    for title, group in (("dreamt", "dream_1"), ("dreamt", "dream_1"), ("refused", ""), ("refused again", "")):
+        await memory.parts.tell(title, "…", group)
+    items, _ = await (await house.workspace()).shared.inbox.list()
+    assert sorted(item.title for item in items) == ["dreamt", "refused", "refused again"]
+
+
 async def test_work_on_memory_keeps_an_agent_from_being_unloaded(house: Household) -> None:
     made: list[Busy] = []
 
