@@ -17,7 +17,7 @@ from qworkspace.base.files import storing, sync_directory
 from qworkspace.base.leaves import LeafRow, leaf_rows
 
 _COMPANIONS = ("", "-wal", "-shm")
-_TYPES = {"TEXT": str, "INTEGER": int, "REAL": (int, float), "BLOB": bytes}
+_TYPES: dict[str, type | tuple[type, ...]] = {"TEXT": str, "INTEGER": int, "REAL": (int, float), "BLOB": bytes}
 Row = tuple[Any, ...]
 
 
