@@ -121,7 +121,14 @@ def _directories(root: Path, pattern: str) -> Iterator[str]:
         entries = sorted(os.scandir(root / parent), key=lambda entry: entry.name)
     except OSError:
         return
-    yield from (f"{parent}/{entry.name}" for entry in entries if entry.is_dir())
+    yield from (f"{parent}/{entry.name}" for entry in entries if _leads_to_directory(entry))
+
+
+def _leads_to_directory(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link in a circle
+        return False
 
 
 def _note(name: str, path: Path, before: Snapshot, files: dict[str, Mark], directories: dict[str, int]) -> None:

@@ -232,6 +232,18 @@ def test_snapshots_differ_by_content_only(tmp_path: Path) -> None:
     assert differences(before, look(tmp_path, SHAPE, before)) == {"agent.json"}
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
+def test_links_in_circles_and_out_of_reach_hide_nothing_else(tmp_path: Path) -> None:
+    folder = tmp_path / "memory"
+    folder.mkdir()
+    (folder / "circle.md").symlink_to("circle.md")
+    (folder / "dangling.md").symlink_to("nowhere.md")
+    (folder / "itself").symlink_to(".")
+    os.mkfifo(folder / "pipe.md")
+    (folder / "note.md").write_text("- a\n")
+    assert set(look(tmp_path, SHAPE, Snapshot()).files) == {"memory/note.md", "memory/itself/note.md"}
+
+
 def test_a_second_edit_that_the_file_times_do_not_tell_is_found_at_the_next_look(tmp_path: Path) -> None:
     """Within one tick of its clock a file system gives two edits the same times; a mapped file shows it anywhere."""
     (tmp_path / "agent.json").write_text("one")
