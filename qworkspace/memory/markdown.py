@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, ClassVar, cast
 
 from qworkspace.memory import document_rows, dream_store, history, queue_rows
@@ -25,6 +25,7 @@ from qworkspace.memory.history import VaultHistory
 from qworkspace.memory.index import MemoryIndex
 from qworkspace.memory.memory_tools import memory_tools
 from qworkspace.memory.middleware import RecallingMiddleware, recall_query, within_tokens
+from qworkspace.memory.own_problems import OwnProblems
 from qworkspace.memory.parts import MemoryParts
 from qworkspace.memory.prompts import guidance
 from qworkspace.memory.queue import SummarizeQueue
@@ -52,11 +53,12 @@ class MarkdownMemory(BaseMemoryManager):
     }
 
     def __init__(self, parts: MemoryParts) -> None:
-        self.parts = parts
-        clock, threads, problems, agent_id = parts.clock, parts.threads, parts.problems, parts.agent_id
+        clock, threads, agent_id = parts.clock, parts.threads, parts.agent_id
         self.database = memory_db(
-            parts.state_dir, self.components, threads=threads, clock=clock, problems=problems, agent_id=agent_id
+            parts.state_dir, self.components, threads=threads, clock=clock, problems=parts.problems, agent_id=agent_id
         )
+        self._problems = problems = OwnProblems(parts.problems)
+        self.parts = parts = replace(parts, problems=problems)
         self.history = VaultHistory(self.database)
         self.vault = AgentMdManager(
             parts.workspace,
@@ -110,14 +112,17 @@ class MarkdownMemory(BaseMemoryManager):
         """Nothing is opened before it is needed: a start is cheap, and cannot fail here."""
 
     def activate(self) -> None:
+        self._problems.speak()
         self.upkeep.activate()
 
     def deactivate(self) -> None:
         self.upkeep.deactivate()
+        self._problems.hush()
 
     async def close(self) -> None:
         await self.replies.close()
         await self.upkeep.close()
+        self._problems.hush()
 
     @property
     def busy(self) -> bool:

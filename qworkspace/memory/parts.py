@@ -45,7 +45,7 @@ class DaemonMemory:
         self._threads = threads
         self._actors: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._acting: dict[str, BaseMemoryManager] = {}
-        self._ending: dict[str, asyncio.Task[None]] = {}
+        self._ending: dict[str, set[asyncio.Task[None]]] = {}
 
     def actor(self, state_dir: Path) -> asyncio.Lock:
         """The lock that whoever changes this agent's queue, notes or index by itself holds meanwhile.
@@ -72,17 +72,17 @@ class DaemonMemory:
         key = str(state_dir)
         if self._acting.get(key) is memory:
             del self._acting[key]
-        self._ending[key] = quiet
+        self._ending.setdefault(key, set()).add(quiet)
         quiet.add_done_callback(lambda task: self._forget(key, task))
 
     async def until_quiet(self, state_dir: Path) -> None:
-        """Return when the memory that acted before has nothing under way any more."""
-        ending = self._ending.get(str(state_dir))
-        if ending is not None:
-            await asyncio.wait({ending})
+        """Return when the memories that acted before have nothing under way any more."""
+        while ending := self._ending.get(str(state_dir)):
+            await asyncio.wait(set(ending))
 
     def _forget(self, key: str, quiet: asyncio.Task[None]) -> None:
-        if self._ending.get(key) is quiet:
+        self._ending[key].discard(quiet)
+        if not self._ending[key]:
             del self._ending[key]
 
     async def close(self) -> None:

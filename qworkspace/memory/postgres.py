@@ -56,7 +56,7 @@ class PgvectorMemory(MarkdownMemory):
                 turn=parts.daemon.actor(parts.state_dir / "outbox"),
                 clock=parts.clock,
                 threads=parts.threads,
-                problems=parts.problems,
+                problems=self.parts.problems,
                 vectors=vector_share(parts.config.vector_weight, strong=embedder.strong),
                 search_timeout=parts.config.postgres.search_timeout if parts.config.postgres else SEARCH_SECONDS,
             )

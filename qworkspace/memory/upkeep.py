@@ -62,10 +62,10 @@ class Upkeep:
         self._opening: SingleFlight[None] = SingleFlight()
         self._actor = parts.daemon.actor(parts.state_dir)
         self._background: set[asyncio.Task[Any]] = set()
-        self._shown: set[str] = set()
         self._working = 0
         self._dropped = False
         self._reading: asyncio.Task[None] | None = None
+        self._quieting: asyncio.Task[None] | None = None
         self._closed = False
         self.active = False
         self.opened = False
@@ -91,21 +91,21 @@ class Upkeep:
         ending = list(self._background)
         for task in ending:
             task.cancel()
-        quiet = self._tasks.start(self._quieten(ending), name="quieten")
-        self._parts.daemon.end(self._parts.state_dir, self._memory, quiet)
+        self._quieting = self._tasks.start(self._quieten(ending), name="quieten")
+        self._parts.daemon.end(self._parts.state_dir, self._memory, self._quieting)
 
     async def close(self) -> None:
         """End everything and close the files. Idempotent."""
         self.deactivate()
         self._closed = True
+        if self._quieting is not None:
+            await asyncio.wait({self._quieting})  # a successor waits for it
         await self._tasks.close()
         await self._queue.close()
         await self._index.close()
         await self._vault.close()
         await self._database.close()
         self.opened = self.index_opened = False
-        for key in self._shown:
-            self._parts.problems.clear(key)
 
     @property
     def busy(self) -> bool:
@@ -117,17 +117,15 @@ class Upkeep:
 
     async def ready(self) -> None:
         """The vault may be changed and the queue filled from now on; what a crash left half done is finished."""
-        if self._closed:
-            raise Unavailable(f"the memory of agent {self._parts.agent_id!r} has ended")
+        self._expect_alive()
         if not self.opened:
-            await self._opening.run("files", self._open)
+            await self._opening.run("files", lambda: self._carried_out(self._open_files, "open"))
 
     async def index_ready(self) -> None:
         """The index can be asked; the first look at the notes has begun."""
-        if self._closed:
-            raise Unavailable(f"the memory of agent {self._parts.agent_id!r} has ended")
+        self._expect_alive()
         if not self.index_opened:
-            await self._opening.run("index", self._open_index)
+            await self._opening.run("index", lambda: self._carried_out(self._open_and_look, "open index"))
 
     def prepare(self) -> None:
         """A search is likely to come: open the index now, and load what it needs."""
@@ -140,8 +138,18 @@ class Upkeep:
         await self.index_ready()
         self._index.warm()
 
-    async def _open(self) -> None:
-        await self._tasks.start(self._open_files(), name="open")  # who asked first may be cancelled
+    def _expect_alive(self) -> None:
+        if self._closed:
+            raise Unavailable(f"the memory of agent {self._parts.agent_id!r} has ended")
+
+    async def _carried_out(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
+        """Do it although whoever asked first may be cancelled; `Unavailable` for all who wait when this memory ends."""
+        self._expect_alive()
+        task = self._tasks.start(work(), name=name)
+        await asyncio.wait({task})
+        if task.cancelled():
+            self._expect_alive()  # it raises: only `close` cancels
+        task.result()
 
     async def _open_files(self) -> None:
         await self._parts.daemon.until_quiet(self._parts.state_dir)
@@ -150,9 +158,6 @@ class Upkeep:
         self.opened = True
         if self.active:
             self._queue.activate()
-
-    async def _open_index(self) -> None:
-        await self._tasks.start(self._open_and_look(), name="open index")
 
     async def _open_and_look(self) -> None:
         await self._parts.daemon.until_quiet(self._parts.state_dir)
@@ -266,7 +271,6 @@ class Upkeep:
         except Exception as error:
             if not isinstance(error, QworkspaceError):
                 logger.exception("the memory of agent %s: %s failed", self._parts.agent_id, what)
-            self._shown.add(key)
             told = f"the memory of agent {self._parts.agent_id!r} could not {_WORDS[what]}: {error}"
             self._parts.problems.report(key, told, severity="warning", agent_id=self._parts.agent_id)
         else:

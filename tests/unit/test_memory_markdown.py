@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -14,7 +15,7 @@ from pydantic import ValidationError
 from qworkspace.base.scope import Scope
 from qworkspace.chat.asking import ModelAsk
 from qworkspace.config.models import AgentConfig
-from qworkspace.errors import ModelError, QworkspaceError
+from qworkspace.errors import ModelError, QworkspaceError, Unavailable
 from qworkspace.memory.asking import NoModel
 from qworkspace.memory.contract import Found, Hit, Query
 from qworkspace.memory.memory_tools import GetArgs, SearchArgs, WriteArgs, as_lines, as_text, excerpt
@@ -159,6 +160,16 @@ async def test_a_memory_that_has_ended_says_so(house: Household) -> None:
     assert "not" in (await memory.index.search(Query("x"))).partial
     with pytest.raises(QworkspaceError):
         await memory.ready()
+
+
+async def test_whoever_waits_for_a_memory_that_ends_is_told(house: Household) -> None:
+    memory = await house.memory()
+    memory.database.open = asyncio.Event().wait  # type: ignore[method-assign,assignment]
+    waiting = asyncio.ensure_future(memory.ready())
+    await asyncio.sleep(0.01)
+    await memory.close()
+    with pytest.raises(Unavailable, match="has ended"):
+        await waiting
 
 
 def ask_of(house: Household, **config: Any) -> ModelAsk:

@@ -66,6 +66,41 @@ async def test_of_two_instances_one_acts_and_the_old_one_answers_its_turns(house
     assert await found(house, "Minka") == ["memory/2026-03-15.md"]
 
 
+async def test_what_is_wrong_with_the_notes_is_told_by_the_instance_that_acts(house: Household) -> None:
+    house.write("memory/2026-03-14.md", TALK)
+    (house.folder() / "memory/photo.md").write_bytes(bytes(range(256)) * 20)
+    workspace = await house.workspace()
+    old = await house.memory()
+    await found(house, "Rex")
+    await eventually(house.told)
+    with workspace.hold():
+        await house.edit(running={"memory": {"min_score": 0.01}})
+        await found(house, "Rex")
+        await eventually(house.told)
+    await eventually(lambda: not old.upkeep.index_opened)  # it has ended
+    assert ["photo.md" in told for told in house.told()] == [True]
+    await house.edit(running={"memory_manager_backend": "none"})
+    assert house.told() == []
+
+
+async def test_a_successor_begins_when_all_before_it_are_quiet(house: Household) -> None:
+    old = await house.memory()
+    daemon, state = old.parts.daemon, old.parts.state_dir
+    halted, slow = asyncio.Event(), asyncio.Event()
+    old.index.halted = halted.wait  # type: ignore[method-assign,assignment]
+    old.deactivate()
+    closing = asyncio.ensure_future(old.close())
+    between = asyncio.ensure_future(slow.wait())
+    daemon.end(state, NoMemory(), between)  # type: ignore[arg-type]
+    waiting = asyncio.ensure_future(daemon.until_quiet(state))
+    for event in (slow, halted):
+        await asyncio.wait({waiting}, timeout=0.02)
+        assert not waiting.done() and not closing.done()
+        event.set()
+    await waiting
+    await asyncio.gather(closing, between)
+
+
 async def test_an_unknown_backend_falls_back_with_a_warning_until_it_is_mended(house: Household) -> None:
     await house.edit(running={"memory_manager_backend": "remelihgt"})
     assert isinstance(await house.memory(), MarkdownMemory)
