@@ -48,6 +48,8 @@ NAMED = [
     "/api/agents/default/sessions/s1/turns/{}",
     "/api/agents/default/turns/{}",
     "/api/agents/default/turns/{}/context",
+    "/api/agents/default/memory/files/{}",
+    "/api/agents/default/memory/history/{}",
     "/api/approvals/{}",
     "/v1/models/{}",
 ]

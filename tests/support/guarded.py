@@ -32,7 +32,7 @@ CONTROLS = {
     "workspaces/default/files/notes.txt": "the agent's own notes\n",
 }
 # what the running daemon itself writes; everything else of the home stays as it is
-_MOVING = ("sessions.db", "home.db", "qworkspace.log", "lock", "test.")
+_MOVING = ("sessions.db", "memory.db", "index.db", "vault.lock", "home.db", "qworkspace.log", "lock", "test.")
 
 
 @dataclass(frozen=True, slots=True)
