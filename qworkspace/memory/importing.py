@@ -11,6 +11,7 @@ from typing import Literal
 
 from qworkspace.base.files import read_text, real_path
 from qworkspace.base.tasks import Threads
+from qworkspace.base.text import clean_text
 from qworkspace.errors import InvalidInput, InvalidPath, NotFound, QworkspaceError
 from qworkspace.memory.notefile import expect_size
 from qworkspace.memory.notes import Author
@@ -127,12 +128,17 @@ def _found(source: Path, workspace: Path) -> list[_File]:
         raise NotFound("directory", str(source), "name one with MEMORY.md or memory/*.md")
     if root.is_relative_to(workspace) or workspace.is_relative_to(root):
         raise InvalidInput(f"{str(source)!r} and the agent's own workspace lie within each other")
+    if not (root.is_dir() or root.is_file()):
+        raise InvalidInput(f"{str(source)!r} is neither a directory nor a file")
     base = root if root.is_dir() else root.parent
     files: list[_File] = []
-    for path in [root] if root.is_file() else _paths(root):
-        if len(files) >= MOST_FILES:
-            raise InvalidInput(f"{str(source)!r} holds more than {MOST_FILES} notes; import its parts")
-        files.append(_file(path, base))
+    try:
+        for path in [root] if root.is_file() else _paths(root):
+            if len(files) >= MOST_FILES:
+                raise InvalidInput(f"{str(source)!r} holds more than {MOST_FILES} notes; import its parts")
+            files.append(_file(path, base))
+    except OSError as error:
+        raise InvalidInput(f"{str(source)!r} cannot be read: {error.strerror}") from error
     return sorted(files, key=lambda file: (file.target, file.name))
 
 
@@ -152,13 +158,13 @@ def _is_markdown(path: Path) -> bool:
 
 
 def _file(path: Path, base: Path) -> _File:
-    name = path.relative_to(base).as_posix()
+    name = clean_text(path.relative_to(base).as_posix())  # names of files need not be text
     stem = path.stem.lower()
     if "/" not in name and stem in _INSTRUCTIONS:
         return _File(name, "", reason="instructions of the other assistant, no memory; copy it by hand if you want it")
     if "/" not in name and stem in _PROJECT:
         return _File(name, "", reason="no memory")
-    target = _target(path.relative_to(base))
+    target = clean_text(_target(path.relative_to(base)))
     try:
         if not real_path(path).is_relative_to(base):
             raise InvalidPath("a link that leads out of the directory")

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from qworkspace.errors import InvalidPath, StorageError
+from qworkspace.errors import InvalidInput, InvalidPath, StorageError
+from qworkspace.memory.importing import import_vault
 from tests.support.indexes import Notes, paths
 from tests.support.vaults import PERSON, opened
 
@@ -49,3 +50,14 @@ async def test_an_index_whose_log_is_taken_away_while_it_runs_is_rebuilt(tmp_pat
         assert sorted(await paths(index, "walrus")) == ["memory/a.md", "memory/b.md"] and notes.troubles == []
     finally:
         await notes.close()
+
+
+async def test_a_name_that_is_no_text_is_imported_under_one_that_is(tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    Path(str(theirs / "odd-") + "\udcff.md").write_text("- a kite\n", encoding="utf-8")
+    async with opened(tmp_path / "ours") as at:
+        [file] = (await import_vault(theirs, at.vault, threads=at.threads)).files
+        assert (file.source, file.target, file.outcome) == ("odd-\ufffd.md", "odd-\ufffd.md", "added")
+        with pytest.raises(InvalidInput, match="neither"):
+            await import_vault(Path("/dev/null"), at.vault, threads=at.threads)
