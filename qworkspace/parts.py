@@ -80,6 +80,7 @@ class Parts:
         self._timer.start()
         self._timer.every(IDLE_SECONDS, "idle agents", assembly.manager.unload_idle)
         self._timer.every(PRUNE_SECONDS, "what is too old", assembly.prune)
+        self._timer.every(IDLE_SECONDS, "idle embedder", assembly.memory.embedders.rest)
         self._timer.every(CLOCK_SECONDS, "clock", ClockWatch(self.clock, self.problems).look)
         self._tasks.start(self._start_agents(assembly), name="eager agents")
         if self._early is not None:

@@ -14,6 +14,7 @@ from qworkspace.base.clock import Clock
 from qworkspace.base.tasks import Threads
 from qworkspace.config.models import EmbeddingConfig, ProviderConfig
 from qworkspace.errors import ModelError
+from qworkspace.memory.heap import give_back
 from qworkspace.memory.remote_embeddings import RemoteEmbedder, address_of
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 BUILTIN_ID = "builtin/use-multilingual-3"
 BUILTIN_DIMENSIONS = 512
 LONGEST = 2_000  # characters; a chunk has 800, and the encoder's working memory grows with its text
+IDLE_SECONDS = 600.0
 BATCH_CHARACTERS = 2_000  # some 30 ms of work, CJK 100 ms: a batch cannot be interrupted
 
 
@@ -88,6 +90,8 @@ class BuiltinEmbedder:
         self._loading = threading.Lock()
         self._encoder: Any = None
         self._turn = asyncio.Lock()
+        self.calls = 0
+        """How often it was used: whoever wants to know whether it rests compares."""
 
     @property
     def ready(self) -> bool:
@@ -109,6 +113,7 @@ class BuiltinEmbedder:
         self._encoder = None
 
     def _encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        self.calls += 1
         rows: NDArray[np.float32] = self._loaded().encode([_clean(text) for text in texts])
         for row, text in zip(rows, texts, strict=True):
             if not text.strip():
@@ -137,6 +142,7 @@ class Embedders:
         self._clock = clock
         self._builtin = BuiltinEmbedder(threads)
         self._remote: list[tuple[EmbeddingConfig, ProviderConfig, RemoteEmbedder]] = []
+        self._seen = (0, 0.0)
 
     def of(self, config: EmbeddingConfig, provider: ProviderConfig | None) -> Embedder:
         """The embedder that is configured. Equal configurations share one. `provider` is that of `config.provider`.
@@ -156,6 +162,15 @@ class Embedders:
         embedder = RemoteEmbedder(config, provider, threads=self._threads, clock=self._clock)
         self._remote.append((config, provider, embedder))
         return embedder
+
+    async def rest(self) -> None:
+        """Free the built-in encoder once nobody has used it for ten minutes. To be called from time to time."""
+        now, calls = self._clock.monotonic(), self._builtin.calls
+        if calls != self._seen[0]:
+            self._seen = (calls, now)
+        elif self._builtin.ready and now - self._seen[1] >= IDLE_SECONDS:
+            self._builtin.forget()
+            await self._threads.run(give_back)
 
     async def close(self) -> None:
         """Close connections and free the encoder. Idempotent."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from qworkspace.errors import Unavailable
 from qworkspace.memory.contract import Hit, Query
-from qworkspace.memory.index_heap import keep_large_blocks_apart
+from qworkspace.memory.heap import keep_large_blocks_apart
 from qworkspace.memory.index_rows import Passage, allowed, changed_since, passages, passages_of, snapshot
 from qworkspace.memory.index_vectors import hashes, stored_vectors, vectors_of
 from qworkspace.memory.keyword import KeywordIndex

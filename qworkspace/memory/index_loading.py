@@ -15,8 +15,8 @@ from qworkspace.config.memory import MemoryConfig
 from qworkspace.errors import DatabaseDamaged, QworkspaceError, StorageError, Unavailable
 from qworkspace.memory.contract import Hit, Query
 from qworkspace.memory.embeddings import Embedder
+from qworkspace.memory.heap import give_back
 from qworkspace.memory.index_database import IndexDatabase
-from qworkspace.memory.index_heap import give_back
 from qworkspace.memory.index_rows import Stored
 from qworkspace.memory.index_state import Signs
 

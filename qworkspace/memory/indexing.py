@@ -15,9 +15,9 @@ from qworkspace.base.clock import Clock
 from qworkspace.base.tasks import Tasks
 from qworkspace.base.text import clean_text
 from qworkspace.errors import DatabaseDamaged, StorageError
+from qworkspace.memory.heap import give_back
 from qworkspace.memory.index_database import IndexDatabase
 from qworkspace.memory.index_embedding import Embedding
-from qworkspace.memory.index_heap import give_back
 from qworkspace.memory.index_loading import LoadedIndex
 from qworkspace.memory.index_rows import counts, meta, refusals, save_snapshot
 from qworkspace.memory.index_schema import tidy, transaction
@@ -181,6 +181,8 @@ class Indexing:
 
     async def _wait(self, what: str, message: str) -> None:
         self._signs.report(what, message)
+        if not self._acting:
+            return  # `stop` waits
         self._napping = True
         try:
             await self._clock.sleep(self._retry)

@@ -195,3 +195,24 @@ async def test_vectors_of_another_length_than_asked_for_are_refused(embedders: E
     server.embeddings.size = 48
     with pytest.raises(ModelError, match="48 numbers, not 64"):
         await embedder.embed_query("two")
+
+
+async def test_the_built_in_encoder_is_freed_when_nobody_needs_it_and_comes_back(threads: Threads):
+    clock = SimulatedClock()
+    embedders = Embedders(threads, clock)
+    embedder = embedders.of(EmbeddingConfig(), None)
+    before = await embedder.embed_query("tea")
+    for _ in range(9):
+        await clock.advance(60)
+        await embedders.rest()
+    assert embedder.ready
+    await embedder.embed_query("coffee")  # used again: ten more minutes
+    await embedders.rest()
+    await clock.advance(500)
+    await embedders.rest()
+    assert embedder.ready
+    await clock.advance(100)
+    await embedders.rest()
+    assert not embedder.ready
+    assert (await embedder.embed_query("tea") == before).all()
+    await embedders.close()
