@@ -31,6 +31,9 @@ ROOM = 8_000
 LEAST_ROOM = 500
 """Tokens of a transcript. A model that finds it too long gets half of it, down to the least."""
 
+MOST_TURNS = 10
+"""Of one question, whose answer holds 20 facts at most: of a conversation full of facts none is left out."""
+
 MOST_PIECES = 12
 """Of one turn: what a person pasted beyond about 100,000 tokens is not read."""
 
@@ -164,7 +167,7 @@ class Extractor:
                 continue
             spoken = await self._spoken(turn)
             size += await self._threads.run(_size, spoken)
-            if batch and size > self._room:
+            if batch and (size > self._room or len(batch) == MOST_TURNS):
                 return batch, count
             batch.append(spoken)
         return batch, len(turns)

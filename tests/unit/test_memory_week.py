@@ -186,6 +186,15 @@ async def check_only(days: Days, matter: Matter) -> None:
     assert COLOGNE.fact not in "".join(hit.text for hit in found.hits)
 
 
+async def test_a_conversation_full_of_facts_is_remembered_whole(tmp_path: Path) -> None:
+    told = {f"The locker of team {n} is number {n * 7}.": f"Team {n} has locker number {n * 7}." for n in range(50)}
+    async with Days(tmp_path / "home", Model({said: [Matter(fact, fact)] for said, fact in told.items()})) as days:
+        for said in told:
+            await days.bench.talk(said, session="chat")  # while no memory was there to be told
+        await days.evening()
+        assert [marks.plain(line) for line in days.lines("memory/")] == list(told.values())
+
+
 async def test_what_the_daemon_says_to_itself_is_never_remembered(days: Days) -> None:
     own = [source for source in get_args(Source) if source not in REMEMBERED]
     assert "heartbeat" in own and "chat" not in own
