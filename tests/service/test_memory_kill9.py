@@ -250,7 +250,7 @@ class Crashes:
         return bool(status["pending"] == 0 and status["files"] > 0)
 
     async def _eventually(self, condition: Callable[[Talker], Awaitable[bool]], talker: Talker) -> None:
-        end = asyncio.get_running_loop().time() + 30
+        end = asyncio.get_running_loop().time() + 60
         while not await condition(talker):
             assert asyncio.get_running_loop().time() < end, f"{condition.__name__}: {self._missing()}"
             await asyncio.sleep(0.05)
