@@ -10,6 +10,7 @@ from typing import Literal
 
 from qworkspace.base.clock import Clock
 from qworkspace.base.events import EventBus
+from qworkspace.base.text import clean_text
 
 logger = logging.getLogger(__name__)
 Severity = Literal["warning", "error"]
@@ -38,6 +39,7 @@ class Problems:
         self, key: str, message: str, *, severity: Severity = "error", agent_id: str | None = None
     ) -> Callable[[], None]:
         """Open the problem, or change its message; the returned function clears it."""
+        key, message = clean_text(key), clean_text(message)  # they may name files whose names are no text
         known = self._open.get(key)
         if known is None or known.message != message:
             since = known.since if known is not None else self._clock.now()
@@ -48,7 +50,7 @@ class Problems:
 
     def clear(self, key: str) -> None:
         """The problem is over. Unknown keys are no error."""
-        problem = self._open.pop(key, None)
+        problem = self._open.pop(clean_text(key), None)
         if problem is not None:
             logger.info("mended: %s", problem.message)
             self._bus.publish("problem.cleared", agent_id=problem.agent_id, key=key)

@@ -84,6 +84,13 @@ class MemoryConfig(Section):
             raise ValueError('must begin with "http://" or "https://"')
         return url or None
 
+    @field_validator("allowed_roots")
+    @classmethod
+    def _possible_paths(cls, roots: list[str]) -> list[str]:
+        if any("\0" in root for root in roots):
+            raise ValueError("a path holds no NUL")
+        return roots
+
     @field_validator("auto_memory_interval", mode="before")
     @classmethod
     def _none_is_never(cls, value: object) -> object:

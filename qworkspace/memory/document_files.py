@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 from qworkspace.base.files import real_path
+from qworkspace.base.text import clean_text
 from qworkspace.errors import InvalidPath
 from qworkspace.memory.resources import LARGEST, Document, Unreadable, is_readable_kind, read_document
 
@@ -88,7 +89,10 @@ class Dropbox:
                 yield Path(entry.path)
 
     def _dropped(self, path: Path, inside: Sequence[Path]) -> Dropped:
-        name = path.relative_to(self._workspace).as_posix()
+        given = path.relative_to(self._workspace).as_posix()
+        name = clean_text(given)
+        if name != given:  # no note could name it as its source
+            return Dropped(name, path, "name", 0, "its name is no text (UTF-8): rename it")
         try:
             real = real_path(path)
             stat = real.stat() if any(real.is_relative_to(root) for root in inside) else path.lstat()

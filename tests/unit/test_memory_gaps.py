@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from qworkspace.errors import InvalidInput, InvalidPath, StorageError
+from qworkspace.memory.asking import NoModel
 from qworkspace.memory.importing import import_vault
+from tests.support.dreaming import Night, Script
 from tests.support.indexes import Notes, paths
 from tests.support.vaults import PERSON, opened
 
@@ -61,3 +63,13 @@ async def test_a_name_that_is_no_text_is_imported_under_one_that_is(tmp_path: Pa
         assert (file.source, file.target, file.outcome) == ("odd-\ufffd.md", "odd-\ufffd.md", "added")
         with pytest.raises(InvalidInput, match="neither"):
             await import_vault(Path("/dev/null"), at.vault, threads=at.threads)
+
+
+async def test_a_document_whose_name_is_no_text_is_shown_and_holds_up_no_other(tmp_path: Path) -> None:
+    async with Night(tmp_path, Script(NoModel("none"))) as night:
+        night.put("resources/heron.txt", "the heron\n")
+        Path(str(tmp_path / "resources") + "/\udcff.txt").write_text("odd\n", encoding="utf-8")
+        assert await night.documents.read_new() == 1
+        assert "the heron" in night.text("digest/heron.md")
+        [problem] = night.problems.of()
+        assert "resources/\ufffd.txt" in problem.message and "rename it" in problem.message

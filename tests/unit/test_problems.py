@@ -56,6 +56,14 @@ def test_what_is_mended_is_told_and_gone(problems: Problems, bus: EventBus) -> N
     assert _types(bus) == ["problem.opened", "problem.cleared"]
 
 
+def test_what_names_a_file_whose_name_is_no_text_can_be_shown(problems: Problems) -> None:
+    problems.report("note/\udcff.md", "not read: '\udcff.md'")
+    [problem] = problems.of()
+    assert (problem.key, problem.message) == ("note/\ufffd.md", "not read: '\ufffd.md'")
+    problems.clear("note/\udcff.md")
+    assert problems.of() == []
+
+
 def test_each_agent_has_its_own(problems: Problems) -> None:
     problems.report("x", "of a", agent_id="a")
     problems.report("y", "of b", agent_id="b")
