@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from qworkspace.memory.keyword import KeywordIndex
 from qworkspace.memory.postings import around
 from qworkspace.memory.statistics import Signals
+from qworkspace.memory.stopwords import without_asking
 from qworkspace.memory.tokens import has_cjk, is_identifier_query, terms
 
 KEYWORD = {"bm25": 0.325, "bm25_near": 0.2275, "bm25_file": 0.0975}
@@ -132,7 +133,7 @@ def rank(
 
 def query_terms(index: KeywordIndex, text: str) -> dict[str, float]:
     """The terms of a query with their weights; of a very long one, those that are rarest in the notes."""
-    weighted = dict[str, float](Counter(terms(text)))
+    weighted = dict[str, float](Counter(terms(without_asking(text)) or terms(text)))
     for name in set(_NAME.findall(text)):
         for term in terms(name):
             weighted[term] = weighted.get(term, 0.0) * NAME

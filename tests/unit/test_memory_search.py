@@ -78,6 +78,19 @@ def test_a_question_in_another_language_is_not_led_astray_by_a_word_that_happens
     assert "wifi" in DAYS.first("the wifi password of the kitchen", similar)
 
 
+def test_words_that_merely_ask_do_not_find_notes_with_questions_in_them() -> None:
+    vault = Vault(
+        {
+            "memory/notes/面试题.md": "- 讲一次失败的经历，为什么失败？\n- 怎么看产品，什么是好产品？",
+            "memory/2026-03-02.md": "- 阳台的番茄叶子发霉，喷小苏打水",
+            "memory/2026-03-03.md": "- パン種は金曜日に足す",
+        }
+    )
+    assert "番茄" in vault.first("番茄为什么会发霉，怎么处理？")
+    assert "パン種" in vault.first("パン種はいつ足しますか？")
+    assert "产品" in vault.first("什么")  # there is nothing else to go by
+
+
 def test_parts_add_up_to_the_score_and_ranks_tell_who_found_it() -> None:
     found = DAYS.find("Who adopted a cat?", {0: 0.2, 2: 0.9}, today=TODAY)
 
