@@ -12,6 +12,7 @@ from pathlib import Path
 from qworkspace.base.files import real_path
 from qworkspace.base.text import clean_text
 from qworkspace.errors import InvalidPath
+from qworkspace.memory.document_notes import is_made
 from qworkspace.memory.resources import LARGEST, Document, Unreadable, is_readable_kind, read_document
 
 DEEPEST = 6
@@ -71,7 +72,10 @@ class Dropbox:
             raise Unreadable(f"it cannot be opened: {error.strerror or error}") from error
         if not same:
             return None
-        return Loaded(read_document(data, dropped.name, elapsed), hashlib.sha256(data).hexdigest())
+        document = read_document(data, dropped.name, elapsed)
+        if is_made(document.text):
+            raise Unreadable("it is a note that memory has made of a document")
+        return Loaded(document, hashlib.sha256(data).hexdigest())
 
     def _files(self, directory: Path, depth: int) -> Iterator[Path]:
         """Files below, links among them; directories that are links are named, not followed."""

@@ -54,6 +54,7 @@ WORDS = {
         "left_out": "未读取：{}。",
     },
 }
+_MADE = re.compile(r"\A# .*\n\n<!-- document: .* sha256:[0-9a-f]{64} -->$", re.MULTILINE)
 _HEADING = re.compile(r"^(#{1,6} .+)$", re.MULTILINE)
 
 
@@ -112,6 +113,11 @@ def provenance(source: str, digest: str) -> str:
 def is_of(text: str, source: str) -> bool:
     """Whether a note was made from that document, in whatever version."""
     return f"<!-- document: {source.replace('--', '- -')} sha256:" in text
+
+
+def is_made(text: str) -> bool:
+    """Whether a text is such a note itself; of notes no notes are made, or they would never cease."""
+    return _MADE.match(text) is not None
 
 
 def updated(current: str, written: str, new: str) -> str:

@@ -73,3 +73,13 @@ async def test_a_document_whose_name_is_no_text_is_shown_and_holds_up_no_other(t
         assert "the heron" in night.text("digest/heron.md")
         [problem] = night.problems.of()
         assert "resources/\ufffd.txt" in problem.message and "rename it" in problem.message
+
+
+async def test_notes_made_of_documents_do_not_become_documents_themselves(tmp_path: Path) -> None:
+    async with Night(tmp_path, Script(NoModel("none"))) as night:
+        night.put("resources/heron.txt", "the heron\n")
+        assert await night.documents.read_new() == 1
+        night.put("resources/again.md", night.text("digest/heron.md"))
+        assert await night.documents.read_new() == 0
+        [problem] = night.problems.of()
+        assert "resources/again.md: it is a note that memory has made" in problem.message
