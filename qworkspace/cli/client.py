@@ -14,6 +14,7 @@ from typing import Any, Self
 import httpx
 
 from qworkspace.base.lock import is_held, read_holder
+from qworkspace.base.text import clean_text, clean_value
 from qworkspace.cli.up import home_directory
 from qworkspace.config.secrets import Secrets
 from qworkspace.errors import QworkspaceError, Unavailable
@@ -83,12 +84,12 @@ class DaemonClient:
 
     def request(self, method: str, path: str, *, body: Any = None, query: Mapping[str, Any] | None = None) -> Any:
         """The JSON answer, None when there is none; the daemon's own error as `QworkspaceError`."""
-        return self._answer(method, path, json=body, params=query or None)
+        return self._answer(method, path, json=clean_value(body), params=clean_value(query) or None)
 
     def send_text(self, method: str, path: str, text: str, *, kind: str, query: Mapping[str, Any] | None = None) -> Any:
         """Like `request`, with a body of that content type that goes out as it is: errors can name its lines."""
         headers = {"Content-Type": kind}
-        return self._answer(method, path, content=text.encode(), headers=headers, params=query or None)
+        return self._answer(method, path, content=clean_text(text).encode(), headers=headers, params=query or None)
 
     def _answer(self, method: str, path: str, **options: Any) -> Any:
         try:
@@ -103,9 +104,8 @@ class DaemonClient:
         self, method: str, path: str, *, body: Any = None, headers: Mapping[str, str] | None = None
     ) -> Iterator[Iterator[ServerEvent]]:
         """The events of an answer; `LostConnection` when it breaks off."""
-        request = self._client().stream(
-            method, path, json=body, headers={"Accept": "text/event-stream", **(headers or {})}, timeout=STREAM_TIMEOUT
-        )
+        accepting = {"Accept": "text/event-stream", **(headers or {})}
+        request = self._client().stream(method, path, json=clean_value(body), headers=accepting, timeout=STREAM_TIMEOUT)
         try:
             with request as answer:
                 if answer.status_code != 200:

@@ -69,7 +69,7 @@ def show(
     with DaemonClient(home) as client:
         address = _address(client, agent)
         if path:
-            found = client.get(f"{address}/files/{quote(path)}")
+            found = client.get(f"{address}/files/{quote(path, errors='replace')}")
             print_json(found) if as_json else print_text(found["text"], end="")
             return
         notes = _all(client, f"{address}/files", "files")
@@ -98,7 +98,7 @@ def write(
     with DaemonClient(home) as client:
         address = _address(client, agent)
         if replace:
-            done = client.request("PUT", f"{address}/files/{quote(path)}", body={"text": text})
+            done = client.request("PUT", f"{address}/files/{quote(path, errors='replace')}", body={"text": text})
         else:
             done = client.post(f"{address}/append", {"text": text, "path": path or None})
     if as_json:
@@ -138,7 +138,7 @@ def retry(
 ) -> None:
     """Take up an extraction again that has failed too often."""
     with DaemonClient(home) as client:
-        done = client.post(f"{_address(client, agent)}/tasks/{quote(task)}/retry")
+        done = client.post(f"{_address(client, agent)}/tasks/{quote(task, errors='replace')}/retry")
     print_json(done) if as_json else print(f"{task} waits again; see: qworkspace memory status")
 
 
@@ -154,7 +154,7 @@ def history(
     with DaemonClient(home) as client:
         address = f"{_address(client, agent)}/history"
         if change:
-            found = client.get(f"{address}/{quote(change)}")
+            found = client.get(f"{address}/{quote(change, errors='replace')}")
             print_json(found) if as_json else print_text(found["diff"], end="")
             return
         found = client.request("GET", address, query={"limit": limit} | ({"path": path} if path else {}))

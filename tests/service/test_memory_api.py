@@ -127,6 +127,8 @@ def test_the_command_line_writes_finds_and_takes_back(daemon: DaemonProcess, tmp
     assert daemon.cli("memory", "undo").returncode == 0
     assert "behind the clock" not in daemon.cli("memory", "show", note).stdout
     assert "no task 'none'" in daemon.cli("memory", "retry", "none").stderr
+    assert daemon.cli("memory", "search", "\udcff").returncode == 0, "arguments need not be text"
+    assert "no note" in daemon.cli("memory", "show", "\udcff").stderr
     other = tmp_path / "other"
     (other / "memory").mkdir(parents=True)
     (other / "MEMORY.md").write_text("# Facts\n\n- Prefers trains to planes\n", encoding="utf-8")
