@@ -257,7 +257,7 @@ async def _embedded(embedder: Embedder, text: str) -> NDArray[np.float32] | str:
 
 
 def _vector_of(asking: asyncio.Task[NDArray[np.float32] | str] | None) -> tuple[NDArray[np.float32] | None, str]:
-    if asking is None:
+    if asking is None or asking.cancelled():  # the index has ended meanwhile
         return None, ""
     if not asking.done():
         return None, "found by words only: the question's vector is not ready yet"

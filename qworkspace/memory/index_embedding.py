@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sqlite3
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 PIECE = 64
 FIRST_RETRY, LAST_RETRY = 5.0, 600.0  # seconds
@@ -108,21 +110,32 @@ class Embedding:
             self._again = False
             try:
                 await self._all()
-                retry = FIRST_RETRY
-                self._failing = False
-                self._signs.clear("vectors")
             except DatabaseDamaged as error:
                 self._damaged(error)
                 return
             except (ModelError, StorageError) as error:
-                self._failing, self._again = True, True
-                self._signs.report("vectors", f"notes are found by their words only: {error.message}")
-                self._quiet()
-                await self._interruptible(self._clock.sleep(retry))
+                await self._wait(error.message, retry)
+            except Exception as error:
+                logger.exception("making vectors failed")
+                await self._wait(f"{error}; see the log", retry)
+            else:
+                retry = FIRST_RETRY
                 self._failing = False
-                retry = min(retry * 2, LAST_RETRY)
+                self._signs.clear("vectors")
+                continue
+            retry = min(retry * 2, LAST_RETRY)
         self._task = None
         self._quiet()
+
+    async def _wait(self, trouble: str, seconds: float) -> None:
+        """Say what is wrong, and wait before all that is left is tried again."""
+        self._signs.report("vectors", f"notes are found by their words only: {trouble}")
+        if self._stopping:
+            return
+        self._failing, self._again = True, True
+        self._quiet()
+        await self._interruptible(self._clock.sleep(seconds))
+        self._failing = False
 
     async def _all(self) -> None:
         self._other |= await self._db.write(self._begin)

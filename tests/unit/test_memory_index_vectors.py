@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from qworkspace.base.clock import SimulatedClock
-from qworkspace.errors import Unavailable
+from qworkspace.errors import StorageError, Unavailable
 from qworkspace.memory.contract import Query
 from qworkspace.memory.index_embedding import FIRST_RETRY
 from tests.support.indexes import CountingEmbedder, Notes, builtin_store, paths
@@ -99,6 +101,66 @@ async def test_an_embedder_that_fails_is_shown_and_tried_again(tmp_path: Path) -
     embedder.failing = "gone again"
     found = await index.search(Query("apples"))
     assert found.hits and "gone again" in found.partial
+    await notes.close()
+
+
+class Faulty(CountingEmbedder):
+    """Has a fault of its own while `failing`, and answers no questions once it is `silent`."""
+
+    silent = False
+
+    async def embed(self, texts: Sequence[str]) -> Any:
+        if self.failing:
+            raise ZeroDivisionError(self.failing)
+        return await super().embed(texts)
+
+    async def embed_query(self, text: str) -> Any:
+        if self.silent:
+            await asyncio.Event().wait()
+        return await super().embed_query(text)
+
+
+async def test_a_fault_that_nobody_has_foreseen_is_shown_and_tried_again(tmp_path: Path) -> None:
+    clock = SimulatedClock()
+    notes = Notes(tmp_path / "vault", clock)
+    embedder = Faulty(failing="a fault")
+    notes.put("a.md", "apples\n")
+    index = await notes.ready(embedder)
+    assert index.status().vectors == "waiting" and "a fault; see the log" in notes.troubles[0]
+    embedder.failing = ""
+    await clock.advance(FIRST_RETRY + 1)
+    await index.settled()
+    assert notes.troubles == [] and index.status().vectors == "ready"
+    await notes.close()
+
+
+async def test_the_end_waits_for_no_retry_and_cancels_no_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes = Notes(tmp_path / "vault", SimulatedClock())
+    embedder = Faulty()
+    notes.put("a.md", "apples\n")
+    index = await notes.ready(embedder)
+    await index.search(Query("apples"))
+    embedder.silent = True
+    looking = asyncio.ensure_future(index.search(Query("pears")))
+    await asyncio.sleep(0)
+    storing, full = threading.Event(), threading.Event()
+
+    def keep(*_: object) -> None:
+        storing.set()
+        full.wait(10)
+        raise StorageError("the disk is full")
+
+    monkeypatch.setattr(index._vectors, "_keep", keep)
+    notes.put("b.md", "pears\n")
+    index.refresh(["b.md"])
+    assert await asyncio.to_thread(storing.wait, 10)
+    closing = asyncio.ensure_future(index.close())
+    await asyncio.sleep(0)
+    full.set()
+    await asyncio.wait_for(closing, 10)
+    assert (await looking).hits == ()
     await notes.close()
 
 
