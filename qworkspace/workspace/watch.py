@@ -110,6 +110,7 @@ class Watch:
     def leave(self, key: str) -> None:
         """Follow it no longer. Unknown keys are no error."""
         if self._places.pop(key, None) is not None:
+            self._problems.clear(f"{PROBLEM}/{key}")
             self._changed.set()
 
     def look_again(self) -> None:
@@ -126,7 +127,13 @@ class Watch:
         if place is None:
             return
         async with place.looking:
-            seen = await self._present(place)
+            try:
+                seen = await self._present(place)
+            except Exception as error:
+                logger.exception("edits in %s cannot be followed", place.root)
+                self._problems.report(f"{PROBLEM}/{key}", f"edits in '{place.root}' are not noticed: {error}")
+                return
+            self._problems.clear(f"{PROBLEM}/{key}")
             names = differences(place.seen, seen)
             if seen.directories != place.seen.directories:
                 self._changed.set()

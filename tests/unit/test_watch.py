@@ -143,6 +143,22 @@ async def test_what_nobody_follows_any_more_is_not_told(bench: Bench) -> None:
     assert bench.told == []
 
 
+async def test_a_look_that_fails_is_shown_until_one_succeeds(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: object) -> Snapshot:
+        raise OSError("no such luck")
+
+    monkeypatch.setattr("qworkspace.workspace.watch.look", failing)
+    bench.watch.look_again()
+    async with asyncio.timeout(10):
+        while not bench.problems.of():
+            await asyncio.sleep(0.02)
+    assert "are not noticed: no such luck" in bench.problems.of()[0].message
+    monkeypatch.setattr("qworkspace.workspace.watch.look", look)
+    in_place(bench.root / "SOUL.md", "x")
+    await bench.until("SOUL.md")
+    assert bench.problems.of() == []
+
+
 async def test_other_files_cost_nothing(bench: Bench) -> None:
     deep = bench.root / "files" / "node_modules"
     deep.mkdir(parents=True)
