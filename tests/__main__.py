@@ -15,7 +15,7 @@ CHECKS = {
     "mypy": ["mypy"],
     "pytest": ["pytest"],
 }
-WHOLE = ["-n", "2", "--dist", "loadfile"]
+WHOLE = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
 """The whole suite uses two cores; what is named is run as it is, so that it can be watched and debugged."""
 
 
