@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 PIECE = 64
 FIRST_RETRY, LAST_RETRY = 5.0, 600.0  # seconds
+LATER_SECONDS = 5.0
+"""Loading an encoder takes two seconds of a processor: whoever talks to a daemon that has just started comes first."""
 
 
 class Embedding:
@@ -105,6 +107,8 @@ class Embedding:
             await asyncio.wait({task})  # what is stored is also to be seen by searches
 
     async def _run(self) -> None:
+        if not self._embedder.ready:
+            await self._interruptible(self._clock.sleep(LATER_SECONDS))
         retry = FIRST_RETRY
         while self._again and not self._stopping:
             self._again = False

@@ -7,7 +7,7 @@ import time
 
 import httpx
 
-from tests.benchmarks.harness import Figure, cpu_seconds, environ, rss_mib, scratch
+from tests.benchmarks.harness import AS_SHIPPED, Figure, cpu_seconds, environ, rss_mib, scratch
 from tests.support.daemon import DaemonProcess, write_home
 
 AGENTS = 200
@@ -17,7 +17,10 @@ IDLE_SECONDS = 60
 def run() -> list[Figure]:
     """Start 200 workspaces by asking each for its sessions, then watch them idle for a minute."""
     names = [f"agent-{number:03d}" for number in range(AGENTS + 1)]
-    with scratch() as folder, DaemonProcess(write_home(folder / "home", agents=names), environ=environ()) as daemon:
+    with (
+        scratch() as folder,
+        DaemonProcess(write_home(folder / "home", agents=names, config=AS_SHIPPED), environ=environ()) as daemon,
+    ):
         daemon.get(f"/api/agents/{names[0]}/sessions")
         before = rss_mib(daemon.pid)
         with daemon.client() as client:

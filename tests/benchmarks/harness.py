@@ -19,6 +19,8 @@ import psutil
 
 from tests.support.ports import free_port
 
+AS_SHIPPED = {"embedding": {"provider": "builtin"}}
+"""What goes into config.json so that a daemon of a benchmark does all that one of a person does."""
 ROOT = Path(__file__).resolve().parents[2]
 
 

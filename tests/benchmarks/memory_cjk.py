@@ -75,6 +75,7 @@ async def asked(embedder: str = "builtin", **settings: Any) -> list[Asked]:
             for note in data["notes"]:
                 await vault.vault.write(note["path"], note["text"], by=PERSON)
             stores, embedders = VectorStores(folder / "chroma"), Embedders(vault.threads, vault.clock)
+            await embedders.of(EmbeddingConfig(provider=embedder), None).embed_query("") if embedder != "none" else None
             index = index_of(vault, embedders, stores, embedder, MemoryConfig(**settings))
             await index.open()
             index.refresh()

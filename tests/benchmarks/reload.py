@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import psutil
 
-from tests.benchmarks.harness import Figure, model_server, rss_mib, scratch
+from tests.benchmarks.harness import AS_SHIPPED, Figure, model_server, rss_mib, scratch
 from tests.support.daemon import DaemonProcess, write_home
 from tests.support.ticks import read_ticks
 
@@ -43,7 +43,7 @@ class Seen:
 def run() -> list[Figure]:
     """Edit, talk, and look at what is left."""
     with scratch() as folder, model_server() as url:
-        home = write_home(folder / "home", models=url)
+        home = write_home(folder / "home", models=url, config=AS_SHIPPED)
         with DaemonProcess(home, module="tests.support.ticking") as daemon:
             return asyncio.run(_measure(daemon))
 

@@ -7,7 +7,17 @@ import sys
 import time
 from pathlib import Path
 
-from tests.benchmarks.harness import ROOT, Figure, cpu_seconds, environ, model_server, rss_mib, scratch, wait_http
+from tests.benchmarks.harness import (
+    AS_SHIPPED,
+    ROOT,
+    Figure,
+    cpu_seconds,
+    environ,
+    model_server,
+    rss_mib,
+    scratch,
+    wait_http,
+)
 from tests.support.daemon import DaemonProcess, write_home
 from tests.support.ports import free_port
 
@@ -20,8 +30,8 @@ def run() -> list[Figure]:
     Rounds take turns, and the best of each counts: the rest is what else the machine did.
     """
     with scratch() as folder:
-        write_home(folder / "one")
-        write_home(folder / "many", agents=[f"agent-{number:04d}" for number in range(1000)])
+        write_home(folder / "one", config=AS_SHIPPED)
+        write_home(folder / "many", agents=[f"agent-{number:04d}" for number in range(1000)], config=AS_SHIPPED)
         bare, one, many = [], [], []
         _spawn_bare(), _spawn(folder / "one"), _spawn(folder / "many")  # their modules are compiled now
         for _ in range(ROUNDS):
@@ -43,7 +53,10 @@ def run() -> list[Figure]:
 
 
 def _loaded(home: Path) -> Figure:
-    with model_server() as url, DaemonProcess(write_home(home, models=url), environ=environ()) as daemon:
+    with (
+        model_server() as url,
+        DaemonProcess(write_home(home, models=url, config=AS_SHIPPED), environ=environ()) as daemon,
+    ):
         daemon.chat("hello")
         time.sleep(1)
         return Figure("memory: idle, model library loaded", rss_mib(daemon.pid), "MiB", at_most=100)

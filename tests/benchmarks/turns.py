@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from tests.benchmarks.client import Connection, turns
-from tests.benchmarks.harness import Figure, cpu_seconds, environ, model_server, scratch, script
+from tests.benchmarks.harness import AS_SHIPPED, Figure, cpu_seconds, environ, model_server, scratch, script
 from tests.support.daemon import DaemonProcess, write_home
 
 WARM_UP = 50
@@ -19,7 +19,7 @@ def run() -> list[Figure]:
     """Plain turns one after another, ten and fifty at a time, then long streams; the best of some rounds each."""
     agents = [f"agent-{number}" for number in range(5)]
     with scratch() as folder, model_server() as url:
-        home = write_home(folder / "home", models=url, agents=agents)
+        home = write_home(folder / "home", models=url, agents=agents, config=AS_SHIPPED)
         with DaemonProcess(home, environ=environ()) as daemon:
             return asyncio.run(_measure(daemon, url, agents))
 

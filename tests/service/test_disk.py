@@ -20,6 +20,8 @@ from tests.support.model_process import ModelProcess
 
 SECONDS = 30.0
 LONG = "x" * 20_000
+WITHOUT_MEMORY = {"running": {"memory_manager_backend": "none"}}
+"""Memory has files and problems of its own, which would be counted here."""
 
 Mount = Callable[..., SmallDisk]
 possible = functools.cache(why_not)
@@ -104,7 +106,7 @@ def test_a_full_disk_loses_nothing_and_is_forgotten_once_there_is_space(
     tmp_path: Path, mount: Mount, make: MakeDaemon, kind: Kind
 ) -> None:
     disk = mount(tmp_path / "disk", kind=kind)
-    daemon = make(disk.place / "home").start()
+    daemon = make(write_home(disk.place / "home", agent=WITHOUT_MEMORY)).start()
     assert daemon.chat("before")["status"] == "completed"
     disk.fill()
     acknowledged, reasons = ["before"], []
@@ -131,7 +133,7 @@ def test_a_full_disk_loses_nothing_and_is_forgotten_once_there_is_space(
 
 def test_what_is_no_message_is_refused_whole_by_a_full_disk(tmp_path: Path, mount: Mount, make: MakeDaemon) -> None:
     disk = mount(tmp_path / "disk")
-    daemon = make(disk.place / "home").start()
+    daemon = make(write_home(disk.place / "home", agent=WITHOUT_MEMORY)).start()
     daemon.chat("hello")
     workspace = daemon.home / "workspaces/default"
     before = (workspace / "agent.json").read_bytes()
@@ -157,7 +159,7 @@ def test_what_is_no_message_is_refused_whole_by_a_full_disk(tmp_path: Path, moun
 
 def test_a_start_on_a_full_disk_waits_and_says_so(tmp_path: Path, mount: Mount, make: MakeDaemon) -> None:
     disk = mount(tmp_path / "disk")
-    daemon = make(used(write_home(disk.place / "home")))
+    daemon = make(used(write_home(disk.place / "home", agent=WITHOUT_MEMORY)))
     disk.fill()
     daemon.start(ready=False)
     assert daemon.request("GET", "/healthz", token=False).status_code == 200

@@ -42,9 +42,13 @@ def write_home(
     config: Mapping[str, Any] | None = None,
 ) -> Path:
     """A home with these agents; `models` is the base URL of an OpenAI-compatible server, `agent` goes into each one's
-    agent.json, `config` into config.json (top-level keys replace)."""
+    agent.json, `config` into config.json (top-level keys replace). Memory goes without vectors: loading the built-in
+    encoder takes two seconds of a processor."""
     profiles = {name: {"workspace_dir": f"workspaces/{name}", "enabled": True} for name in agents}
-    whole: dict[str, Any] = {"agents": {"active_agent": agents[0], "profiles": profiles}}
+    whole: dict[str, Any] = {
+        "agents": {"active_agent": agents[0], "profiles": profiles},
+        "embedding": {"provider": "none"},
+    }
     if models is not None:
         listed = [{"name": model, "context_window": 128_000}]
         whole["providers"] = {

@@ -206,3 +206,24 @@ async def test_a_store_that_cannot_be_reached_leaves_words(tmp_path: Path) -> No
     assert (await index.search(Query("apples"))).hits[0].vector_rank == 1
     assert notes.troubles == []
     await notes.close()
+
+
+async def test_an_encoder_that_is_not_loaded_waits_until_the_start_is_over_and_words_are_found_at_once(
+    tmp_path: Path,
+) -> None:
+    clock = SimulatedClock()
+    notes = Notes(tmp_path / "vault", clock)
+    notes.put("memory/a.md", "apples and pears\n")
+    embedder = CountingEmbedder(ready=False)
+    index = notes.index(embedder)
+    await index.open()
+    index.refresh()
+    async with asyncio.timeout(10):
+        while not await paths(index, "pears"):
+            await asyncio.sleep(0.01)
+    await clock.advance(4)
+    assert embedder.texts == [] and index.status().vectors == "building"
+    await clock.advance(2)
+    await index.settled()
+    assert len(embedder.texts) == 1 and index.status().vectors == "ready"
+    await notes.close()

@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from datetime import date
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -307,7 +308,7 @@ async def test_a_fault_of_our_own_is_told_and_ends_nothing(server, bench, monkey
 
     monkeypatch.setattr(bench, "store", make)
     embedder = WordEmbedder()
-    embedder.failing = ValueError("of the embedder")
+    embedder.failing = cast(Any, ValueError("of the embedder"))
     archive = await bench.archive(server.settings(name), embedder=embedder)
     await archive.add(said(1, "hello world"))
     assert "ValueError: of the store; see the log" in await bench.problem("turns wait")
