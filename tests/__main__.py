@@ -20,16 +20,28 @@ WHOLE = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
 
 
 def main(arguments: list[str]) -> int:
-    """Run all checks, whatever the earlier ones say; 0 when every one of them passed."""
-    failed = []
-    for name, command in CHECKS.items():
-        print(f"== {name}", flush=True)
-        extra = (arguments or WHOLE) if name == "pytest" else []
-        if subprocess.run([sys.executable, "-m", *command, *extra], cwd=ROOT).returncode != 0:
+    """Run all checks, whatever the others say; 0 when every one of them passed.
+
+    The tests wait for processes half of the time: the others run beside them, and are printed after them.
+    """
+    beside = {name: _begin(CHECKS[name]) for name in CHECKS if name != "pytest"}
+    print("== pytest", flush=True)
+    tests = subprocess.run([sys.executable, "-m", *CHECKS["pytest"], *(arguments or WHOLE)], cwd=ROOT)
+    failed = ["pytest"] if tests.returncode != 0 else []
+    for name, process in beside.items():
+        told, _ = process.communicate()
+        print(f"== {name}", told, sep="\n", flush=True)
+        if process.returncode != 0:
             failed.append(name)
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0
+
+
+def _begin(command: list[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", *command], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
 
 
 if __name__ == "__main__":
