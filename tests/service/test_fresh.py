@@ -24,6 +24,9 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(400),
     pytest.mark.skipif(os.name != "posix" or shutil.which("git") is None, reason="needs a shell and git"),
+    pytest.mark.skipif(
+        "QWORKSPACE_FRESH" not in os.environ, reason="a minute of downloads; QWORKSPACE_FRESH=1 runs it"
+    ),
 ]
 
 

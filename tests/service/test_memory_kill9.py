@@ -30,7 +30,7 @@ from tests.support.talking import Seen, Talker
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="kill -9 is POSIX")
 
-KILLS = int(os.environ.get("QWORKSPACE_KILLS", "10"))
+KILLS = int(os.environ.get("QWORKSPACE_KILLS", "6"))
 SEED = 20261130
 SESSIONS = 3
 PATIENCE = 15.0

@@ -34,7 +34,12 @@ HANGING_SECONDS = 60.0
 _IGNORED_FILES = ("/dev/urandom", "/dev/null", "/proc/", "/sys/", "anon_inode:[pidfd]", "/memfd:")
 _SECRETS = ("_API_KEY", "_TOKEN", "QWORKSPACE_", "OPENAI_", "ANTHROPIC_", "GOOGLE_", "GEMINI_", "OLLAMA_")
 
-_SETTINGS = ("QWORKSPACE_KILLS", "QWORKSPACE_SECONDS", "QWORKSPACE_REQUIRE_POSTGRES")  # of the suite itself
+_SETTINGS = (
+    "QWORKSPACE_FRESH",
+    "QWORKSPACE_KILLS",
+    "QWORKSPACE_SECONDS",
+    "QWORKSPACE_REQUIRE_POSTGRES",
+)  # of the suite itself
 
 
 class RealNetwork(RuntimeError):

@@ -193,7 +193,7 @@ async def test_the_document_describes_every_route_and_refers_to_nothing_missing(
     document = (await bench.ask("GET", "/openapi.json")).json()
     assert document["openapi"] == "3.1.0"
     described = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
-    assert described == {(operation.method, operation.path) for operation in OPERATIONS}
+    assert described == {(operation.method, operation.path.replace(":path}", "}")) for operation in OPERATIONS}
     names = set(re.findall(r'"#/components/schemas/([^"]+)"', json.dumps(document)))
     assert names <= document["components"]["schemas"].keys()
     ids = [operation["operationId"] for methods in document["paths"].values() for operation in methods.values()]

@@ -22,6 +22,8 @@ from tests.support.daemon import write_home
 
 pytestmark = pytest.mark.may_block  # opens real databases
 DAY = 86_400.0
+WITHOUT_MEMORY = {"running": {"memory_manager_backend": "none"}}
+"""Recall waits for time to move on."""
 
 
 class Home:
@@ -48,7 +50,7 @@ class Home:
 @pytest.fixture
 async def home(tmp_path: Path) -> AsyncIterator[Home]:
     retention = {"sessions_days": 30, "tool_outputs_days": 10}
-    home = Home(write_home(tmp_path, config={"retention": retention}))
+    home = Home(write_home(tmp_path, agent=WITHOUT_MEMORY, config={"retention": retention}))
     await home.assembly.open()
     yield home
     await home.assembly.close()
@@ -74,7 +76,8 @@ async def test_old_conversations_and_outputs_go_and_new_ones_stay(home: Home) ->
 
 
 async def test_without_limits_everything_is_kept(tmp_path: Path) -> None:
-    home = Home(write_home(tmp_path, config={"retention": {"sessions_days": None, "tool_outputs_days": None}}))
+    retention = {"sessions_days": None, "tool_outputs_days": None}
+    home = Home(write_home(tmp_path, agent=WITHOUT_MEMORY, config={"retention": retention}))
     await home.assembly.open()
     workspace = await home.talk("old")
     await home.clock.advance(10_000 * DAY)

@@ -153,6 +153,8 @@ async def _until(true: Callable[[], bool]) -> None:
 async def test_kill_in_the_middle_of_a_build_loses_the_current_note_only(tmp_path: Path) -> None:
     notes = Notes(tmp_path / "vault")
     await notes.threads.run(notes.put_many, 250)
+    for path in notes.folder.rglob("*.md"):
+        os.utime(path, (path.stat().st_atime, time.time() - 60))  # what was written just now is read again
     code = (
         "import asyncio, sys; from pathlib import Path; from tests.support.indexes import Notes\n"
         "asyncio.run(Notes(Path(sys.argv[1])).ready())"

@@ -82,6 +82,7 @@ def test_an_undo_of_a_group_is_finished_once_it_has_begun(tmp_path: Path) -> Non
     assert [path.read_bytes() for _, path in rows] == [AFTER, AFTER, AFTER]
 
 
+@pytest.mark.may_block  # 20 MB are written by the test itself
 async def test_a_note_that_cannot_be_settled_stops_no_other(tmp_path: Path) -> None:
     async with opened(tmp_path) as here:
         for name in ("A.md", "B.md", "C.md"):
