@@ -19,7 +19,9 @@ def run() -> list[Figure]:
     names = [f"agent-{number:03d}" for number in range(AGENTS + 1)]
     with (
         scratch() as folder,
-        DaemonProcess(write_home(folder / "home", agents=names, config=AS_SHIPPED), environ=environ()) as daemon,
+        DaemonProcess(
+            write_home(folder / "home", agents=names, config=AS_SHIPPED, memory=True), environ=environ()
+        ) as daemon,
     ):
         daemon.get(f"/api/agents/{names[0]}/sessions")
         before = rss_mib(daemon.pid)

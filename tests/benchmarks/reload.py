@@ -43,7 +43,7 @@ class Seen:
 def run() -> list[Figure]:
     """Edit, talk, and look at what is left."""
     with scratch() as folder, model_server() as url:
-        home = write_home(folder / "home", models=url, config=AS_SHIPPED)
+        home = write_home(folder / "home", models=url, config=AS_SHIPPED, memory=True)
         with DaemonProcess(home, module="tests.support.ticking") as daemon:
             return asyncio.run(_measure(daemon))
 

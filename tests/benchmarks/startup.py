@@ -30,8 +30,10 @@ def run() -> list[Figure]:
     Rounds take turns, and the best of each counts: the rest is what else the machine did.
     """
     with scratch() as folder:
-        write_home(folder / "one", config=AS_SHIPPED)
-        write_home(folder / "many", agents=[f"agent-{number:04d}" for number in range(1000)], config=AS_SHIPPED)
+        write_home(folder / "one", config=AS_SHIPPED, memory=True)
+        write_home(
+            folder / "many", agents=[f"agent-{number:04d}" for number in range(1000)], config=AS_SHIPPED, memory=True
+        )
         bare, one, many = [], [], []
         _spawn_bare(), _spawn(folder / "one"), _spawn(folder / "many")  # their modules are compiled now
         for _ in range(ROUNDS):
@@ -55,7 +57,7 @@ def run() -> list[Figure]:
 def _loaded(home: Path) -> Figure:
     with (
         model_server() as url,
-        DaemonProcess(write_home(home, models=url, config=AS_SHIPPED), environ=environ()) as daemon,
+        DaemonProcess(write_home(home, models=url, config=AS_SHIPPED, memory=True), environ=environ()) as daemon,
     ):
         daemon.chat("hello")
         time.sleep(1)

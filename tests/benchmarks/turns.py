@@ -19,7 +19,7 @@ def run() -> list[Figure]:
     """Plain turns one after another, ten and fifty at a time, then long streams; the best of some rounds each."""
     agents = [f"agent-{number}" for number in range(5)]
     with scratch() as folder, model_server() as url:
-        home = write_home(folder / "home", models=url, agents=agents, config=AS_SHIPPED)
+        home = write_home(folder / "home", models=url, agents=agents, config=AS_SHIPPED, memory=True)
         with DaemonProcess(home, environ=environ()) as daemon:
             return asyncio.run(_measure(daemon, url, agents))
 

@@ -60,7 +60,9 @@ def script(models: str) -> Iterator[Script]:
 @pytest.fixture(scope="module")
 def daemon(models: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
     """A daemon with two agents that speak through the scripted model."""
-    home = write_home(tmp_path_factory.mktemp("console") / "home", models=models, agents=("default", "second"))
+    home = write_home(
+        tmp_path_factory.mktemp("console") / "home", models=models, agents=("default", "second"), memory=True
+    )
     with DaemonProcess(home) as daemon:
         yield daemon
 

@@ -64,7 +64,7 @@ def home(tmp_path: Path) -> Path:
 
 async def test_what_was_told_is_written_down_and_recalled_in_another_conversation(home: Path) -> None:
     async with ModelServer(remembering) as server:
-        write_home(home, models=server.url, config=WORDS_ONLY)
+        write_home(home, models=server.url, config=WORDS_ONLY, memory=True)
         daemon = await asyncio.to_thread(DaemonProcess(home).start)
         try:
             said = ["My dog is called Rex.", "He is afraid of thunder.", "I am Ann.", "It rains.", "Good night."]
@@ -87,7 +87,7 @@ async def test_what_was_told_is_written_down_and_recalled_in_another_conversatio
 
 async def test_the_agent_writes_searches_and_reads_its_notes_with_tools(home: Path) -> None:
     async with ModelServer(remembering) as server:
-        write_home(home, models=server.url, config=WORDS_ONLY)
+        write_home(home, models=server.url, config=WORDS_ONLY, memory=True)
         (home / "workspaces/default/PROFILE.md").write_text(
             "# Ann\n\n## Food\n\nEats everything.\n\n## Home\n\nBonn.\n"
         )
@@ -116,7 +116,7 @@ async def test_the_agent_writes_searches_and_reads_its_notes_with_tools(home: Pa
 @pytest.mark.parametrize("end", ["kill", "terminate"])
 async def test_a_conversation_that_was_left_is_remembered_once_although_the_daemon_ends(home: Path, end: str) -> None:
     async with ModelServer(lambda body: stall() if is_extraction(body) else default_reply(body)) as server:
-        write_home(home, models=server.url, config=WORDS_ONLY)
+        write_home(home, models=server.url, config=WORDS_ONLY, memory=True)
         daemon = await asyncio.to_thread(DaemonProcess(home).start)
         try:
             await asyncio.to_thread(daemon.chat, "My dog is called Rex.", session="evening")

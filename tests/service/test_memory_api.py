@@ -20,7 +20,9 @@ NOTE = f"{MEMORY}/files/memory/2026-03-04.md"
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
     """One daemon for all tests here, without a model; each test has notes of its own."""
     config = {"embedding": {"provider": "builtin"}}
-    home = write_home(tmp_path_factory.mktemp("memory") / "home", agents=("default", "quiet"), config=config)
+    home = write_home(
+        tmp_path_factory.mktemp("memory") / "home", agents=("default", "quiet"), config=config, memory=True
+    )
     (home / "workspaces/quiet/agent.json").write_text(
         json.dumps({"id": "quiet", "running": {"memory_manager_backend": "none"}}), encoding="utf-8"
     )

@@ -280,7 +280,7 @@ async def models() -> AsyncIterator[ModelServer]:
 async def test_what_memory_acknowledged_survives_kill_9(
     models: ModelServer, tmp_path: Path, make_daemon: MakeDaemon
 ) -> None:
-    daemon = make_daemon(write_home(tmp_path / "home", models=models.url, agent=AGENT, config=CONFIG))
+    daemon = make_daemon(write_home(tmp_path / "home", models=models.url, agent=AGENT, config=CONFIG, memory=True))
     crashes = Crashes(daemon)
     models.script(Mind(crashes.hear))
     await asyncio.to_thread(daemon.start)

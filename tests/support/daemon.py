@@ -40,10 +40,11 @@ def write_home(
     agents: Sequence[str] = ("default",),
     agent: Mapping[str, Any] | None = None,
     config: Mapping[str, Any] | None = None,
+    memory: bool = False,
 ) -> Path:
     """A home with these agents; `models` is the base URL of an OpenAI-compatible server, `agent` goes into each one's
-    agent.json, `config` into config.json (top-level keys replace). Memory goes without vectors: loading the built-in
-    encoder takes two seconds of a processor."""
+    agent.json, `config` into config.json (top-level keys replace). The agents remember nothing unless `memory` is
+    wanted, and then without vectors: half a second, and two seconds, of a processor for each daemon of a test."""
     profiles = {name: {"workspace_dir": f"workspaces/{name}", "enabled": True} for name in agents}
     whole: dict[str, Any] = {
         "agents": {"active_agent": agents[0], "profiles": profiles},
@@ -57,8 +58,10 @@ def write_home(
         whole["default_model"] = {"provider": "scripted", "name": model}
     write_json(home / "config.json", whole | dict(config or {}))
     for name in agents:
-        about = {"id": name, "name": name.title(), "description": "made by a test"}
-        write_json(home / "workspaces" / name / "agent.json", about | dict(agent or {}))
+        about: dict[str, Any] = {"id": name, "name": name.title(), "description": "made by a test"} | dict(agent or {})
+        if not memory:
+            about["running"] = {"memory_manager_backend": "none"} | dict(about.get("running", {}))
+        write_json(home / "workspaces" / name / "agent.json", about)
     return home
 
 

@@ -102,7 +102,7 @@ def guarded_home(
 
     `agent` goes into the agent.json of `default`; `plain` has no settings, and `hasty` waits a second for answers.
     """
-    write_home(home, models=models, agents=("default", "other", "plain", "hasty"), config=config)
+    write_home(home, models=models, agents=("default", "other", "plain", "hasty"), config=config, memory=True)
     write_json(home / "workspaces/default/agent.json", {"id": "default", "name": "Default", **(agent or {})})
     write_json(home / "workspaces/hasty/agent.json", {"id": "hasty", "running": {"approval_timeout": 1}})
     _name_the_key(home / "config.json")

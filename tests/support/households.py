@@ -38,7 +38,7 @@ class Household:
         models: str | None = None,
     ) -> None:
         self.home = write_home(
-            home, agents=agents, agent=agent, models=models, config={**WORDS_ONLY, **dict(config or {})}
+            home, agents=agents, agent=agent, models=models, memory=True, config={**WORDS_ONLY, **dict(config or {})}
         )
         self.clock = SystemClock()
         self.bus = EventBus(self.clock)
