@@ -15,8 +15,8 @@ CHECKS = {
     "mypy": ["mypy"],
     "pytest": ["pytest"],
 }
-WHOLE = ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]
-"""For two cores, with a third process while two wait. What is named is run as it is, to be watched and debugged."""
+WHOLE = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
+"""For two cores. What is named is run as it is, so that it can be watched and debugged."""
 
 
 def main(arguments: list[str]) -> int:

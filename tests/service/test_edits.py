@@ -33,7 +33,7 @@ def daemon(
 ) -> Iterator[DaemonProcess]:
     """A daemon whose agent ticks like a scheduler, with its model library loaded."""
     config = {"watch": WATCHES[request.param]}
-    home = write_home(tmp_path_factory.mktemp(request.param) / "home", models=models.url, config=config)
+    home = write_home(tmp_path_factory.mktemp(request.param) / "home", models=models.url, config=config, memory=True)
     with DaemonProcess(home, module="tests.support.ticking") as process:
         process.chat("are you there?", session="warm")
         assert process.get("/api/status")["watch_mode"] == request.param

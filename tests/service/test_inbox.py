@@ -35,7 +35,7 @@ def inbox(daemon: DaemonProcess) -> list[dict[str, Any]]:
 def test_a_bad_edit_is_told_once_and_over_when_mended_also_across_a_restart(
     tmp_path: Path, make_daemon: MakeDaemon
 ) -> None:
-    daemon = make_daemon(write_home(tmp_path / "home")).start()
+    daemon = make_daemon(write_home(tmp_path / "home", memory=True)).start()
     daemon.chat("hello")
     good = agent_file(daemon).read_text(encoding="utf-8")
     agent_file(daemon).write_text('{"running": {\n  "max_iters": "many"}}', encoding="utf-8")
@@ -55,7 +55,7 @@ def test_a_bad_edit_is_told_once_and_over_when_mended_also_across_a_restart(
 
 
 def test_a_change_is_planned_written_and_looked_back_on(tmp_path: Path, make_daemon: MakeDaemon) -> None:
-    daemon = make_daemon(write_home(tmp_path / "home")).start()
+    daemon = make_daemon(write_home(tmp_path / "home", memory=True)).start()
     daemon.chat("hello")
     new = tmp_path / "new.json"
     new.write_text(json.dumps({"id": "default", "running": {"max_iters": 7}}), encoding="utf-8")

@@ -38,7 +38,9 @@ def models() -> Iterator[ModelProcess]:
 def daemon(models: ModelProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
     """A daemon whose agents tick like schedulers, with its model library loaded."""
     config = {"lifecycle": {"drain_notice": 0.3}}
-    home = write_home(tmp_path_factory.mktemp("reload") / "home", models=models.url, agents=AGENTS, config=config)
+    home = write_home(
+        tmp_path_factory.mktemp("reload") / "home", models=models.url, agents=AGENTS, config=config, memory=True
+    )
     with DaemonProcess(home, module="tests.support.ticking") as process:
         process.chat("are you there?", session="warm")
         yield process
@@ -288,7 +290,7 @@ async def test_a_prompt_file_counts_from_the_next_turn_on(agent: EditedAgent) ->
 
 async def test_a_signal_has_the_files_looked_at(models: ModelProcess, tmp_path: Path, make_daemon: MakeDaemon) -> None:
     seldom = {"watch": {"mode": "poll", "poll_interval": 3600}}
-    home = write_home(tmp_path / "home", models=models.url, agents=("default", "other"), config=seldom)
+    home = write_home(tmp_path / "home", models=models.url, agents=("default", "other"), config=seldom, memory=True)
     daemon = make_daemon(home, module="tests.support.ticking").start()
     async with talking_to(daemon, models, "default") as agent:
         await agent.prompt()
@@ -311,7 +313,7 @@ async def test_a_signal_has_the_files_looked_at(models: ModelProcess, tmp_path: 
 async def test_few_descriptors_and_many_files_do_no_harm(
     models: ModelProcess, tmp_path: Path, make_daemon: MakeDaemon
 ) -> None:
-    home = write_home(tmp_path / "home", models=models.url)
+    home = write_home(tmp_path / "home", models=models.url, memory=True)
     workspace = home / "workspaces" / "default"
     for place in (workspace / "files" / "node_modules", workspace / "node_modules"):
         _fill(place, folders=200, files=50)

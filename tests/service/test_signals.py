@@ -28,7 +28,7 @@ def models() -> Iterator[ModelProcess]:
 def thinking(models: ModelProcess, tmp_path: Path, make_daemon: MakeDaemon) -> DaemonProcess:
     """A daemon whose model does what the message says; shell commands need no permission."""
     tools = {"run_shell": {"policy": "allow"}}
-    return warm(make_daemon(write_home(tmp_path / "home", models=models.url, agent={"tools": tools})))
+    return warm(make_daemon(write_home(tmp_path / "home", models=models.url, agent={"tools": tools}, memory=True)))
 
 
 def warm(daemon: DaemonProcess) -> DaemonProcess:
@@ -64,7 +64,7 @@ def test_sigterm_interrupts_what_takes_too_long_and_says_so(
     models: ModelProcess, tmp_path: Path, make_daemon: MakeDaemon
 ) -> None:
     patience = {"lifecycle": {"shutdown_grace": 1}}
-    daemon = warm(make_daemon(write_home(tmp_path / "home", models=models.url, config=patience)))
+    daemon = warm(make_daemon(write_home(tmp_path / "home", models=models.url, config=patience, memory=True)))
     begin(daemon, "[[stall]] on and on")
     began = time.monotonic()
     assert daemon.terminate() == 0

@@ -87,7 +87,7 @@ def test_nothing_heavy_is_imported_before_the_port_is_bound(tmp_path: Path) -> N
         "daemon.bind = bind\n"
         "main(['up', *sys.argv[1:3]])\n"
     )
-    home = write_home(tmp_path / "home")
+    home = write_home(tmp_path / "home", memory=True)
     command = [sys.executable, "-c", code, "--home", str(home), *HEAVY]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.stderr == "\n"
@@ -103,7 +103,7 @@ def test_a_home_that_is_no_directory_is_said(tmp_path: Path, make_daemon: MakeDa
 
 
 def test_no_token_beyond_the_loopback_is_refused(tmp_path: Path, make_daemon: MakeDaemon) -> None:
-    write_home(tmp_path / "home", config={"server": {"auth": "off"}})
+    write_home(tmp_path / "home", config={"server": {"auth": "off"}}, memory=True)
     daemon = make_daemon(tmp_path / "home", arguments=["--host", "0.0.0.0"])
     with pytest.raises(AssertionError, match="ended with 1"):
         daemon.start()
@@ -113,7 +113,7 @@ def test_no_token_beyond_the_loopback_is_refused(tmp_path: Path, make_daemon: Ma
 def test_a_broken_config_leaves_the_daemon_up_and_its_repair_is_picked_up(
     tmp_path: Path, make_daemon: MakeDaemon
 ) -> None:
-    home = write_home(tmp_path / "home")
+    home = write_home(tmp_path / "home", memory=True)
     sound = (home / "config.json").read_text(encoding="utf-8")
     (home / "config.json").write_text('{\n  "agents": {"active_agent": 5}\n}', encoding="utf-8")
     daemon = make_daemon(home).start()
@@ -131,7 +131,7 @@ def test_a_broken_config_leaves_the_daemon_up_and_its_repair_is_picked_up(
 
 
 def test_one_broken_agent_does_not_stop_the_others(tmp_path: Path, make_daemon: MakeDaemon) -> None:
-    home = write_home(tmp_path / "home", agents=("good", "bad"))
+    home = write_home(tmp_path / "home", agents=("good", "bad"), memory=True)
     (home / "workspaces" / "bad" / "agent.json").write_text("{", encoding="utf-8")
     daemon = make_daemon(home).start()
     assert daemon.chat("hello", agent="good")["status"] == "completed"
