@@ -103,7 +103,7 @@ class ApiBench:
         console: Path | None = None,
         config: dict[str, Any] | None = None,
     ) -> None:
-        self.home = write_home(home, agents=agents, config=config)
+        self.home = write_home(home, agents=agents, config=config, memory=True)
         self.clock = clock or SystemClock()
         self.script: Script = echo
         self.threads = Threads()

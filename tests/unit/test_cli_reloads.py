@@ -70,7 +70,7 @@ class Daemon:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    return write_home(tmp_path / "home")
+    return write_home(tmp_path / "home", memory=True)
 
 
 def answers(monkeypatch: pytest.MonkeyPatch, found: dict[str, Any]) -> Daemon:
