@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -47,8 +48,12 @@ async def test_what_is_told_is_stored_recalled_and_forgotten_with_the_session(ho
     memory = await long_term(house, server.settings(name))
     house.write("memory/2026-01-02.md", "- The dog is called Rex.\n")
     await house.ask("My favourite tea is Lapsang Souchong.", session="s1", user_id="eve")
-    await memory.archive.settled()
-    rows = server.execute("SELECT namespace, session_id, user_id, text FROM qworkspace_turn WHERE part = 'user'", name)
+    told = "SELECT namespace, session_id, user_id, text FROM qworkspace_turn WHERE part = 'user'"
+    rows: list[tuple[str, ...]] = []
+    while not rows:  # a turn goes to the archive once it is stored, which is after its answer
+        await asyncio.sleep(0.05)
+        await memory.archive.settled()
+        rows = server.execute(told, name)
     assert rows == [("agent:anna", "s1", "eve", "My favourite tea is Lapsang Souchong.")]
     found = await memory.search(Query("favourite tea Lapsang and the dog Rex"))
     assert {hit.origin for hit in found.hits} == {"vault", "database"} and found.partial == ""
@@ -56,6 +61,8 @@ async def test_what_is_told_is_stored_recalled_and_forgotten_with_the_session(ho
     live = await house.ask("Which favourite tea, Lapsang?", session="s2", user_id="eve")
     [recalled] = [event for event in live.log.since(0) if event.type == "memory.recalled"]
     assert any("Lapsang Souchong" in hit["text"] for hit in recalled.data["hits"])
+    while len(server.execute(told, name)) < 2:
+        await asyncio.sleep(0.05)
     await memory.archive.settled()
     await memory.forget("s1")
     await memory.archive.settled()
